@@ -1,0 +1,1 @@
+"""Stubs made from shard_runtime.proto by the pinned generator; see regenerate.py."""

@@ -1,0 +1,204 @@
+"""What a Worker knows: the Shard it serves, its sessions, and the units they wait for."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from pytest_meshnet.protocol.flow import DEFAULT_LIMITS, FlowLimits
+from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
+from pytest_meshnet.protocol.tensors import DType, Tensor
+
+# No step was applied yet; 0 is a legal first step.
+NO_STEP = -1
+
+
+@dataclass(frozen=True, slots=True)
+class BoundaryTensor:
+    """A tensor of the boundary: its name, accepted dtypes and the shape behind [1, n]."""
+
+    name: str
+    dtypes: tuple[DType, ...]
+    trailing: tuple[int, ...]
+
+    def bytes_per_token(self) -> int:
+        """Payload bytes of one token in the widest accepted dtype."""
+        size = max(dtype.item_size for dtype in self.dtypes)
+        for dimension in self.trailing:
+            size *= dimension
+        return size
+
+
+@dataclass(frozen=True, slots=True)
+class ServedShard:
+    """Everything that identifies and limits one Shard.
+
+    A route has `layer_count` layers; this Shard runs [start_layer, end_layer). `hidden_states`
+    of `hidden_size` in `boundary_dtype` cross its seams; the head takes token ids, the tail gives
+    logits.
+    """
+
+    fingerprint: pb.Fingerprint
+    start_layer: int
+    end_layer: int
+    layer_count: int
+    hidden_size: int
+    vocab_size: int
+    boundary_dtype: DType = DType.BFLOAT16
+    max_sessions: int = 8
+    max_context: int = 4096
+    limits: FlowLimits = DEFAULT_LIMITS
+    compression: tuple[int, ...] = (pb.COMPRESSION_NONE, pb.COMPRESSION_ZSTD)
+    backend: str = "numpy"
+    device: str = "cpu"
+    detail: str = ""
+    validated_at_unix_nanos: int = 0
+
+    @property
+    def is_tail(self) -> bool:
+        """Whether this Shard owns the output head."""
+        return self.end_layer == self.layer_count
+
+    def input_boundary(self, effective_start: int) -> BoundaryTensor:
+        """The tensor a unit must carry when execution begins at `effective_start`."""
+        if effective_start == 0:
+            return BoundaryTensor("token_ids", (DType.INT32,), ())
+        return BoundaryTensor("hidden_states", (self.boundary_dtype,), (self.hidden_size,))
+
+    def output_bytes(self, tokens: int) -> int:
+        """Payload bytes of the result for `tokens` rows."""
+        if self.is_tail:
+            return self.vocab_size * DType.FLOAT32.item_size
+        return tokens * self.hidden_size * self.boundary_dtype.item_size
+
+    def empty_result(self, tokens: int) -> Tensor:
+        """The hidden states of `tokens` rows, all zero."""
+        shape = (1, tokens, self.hidden_size)
+        data = bytes(self.output_bytes(tokens))
+        return Tensor("hidden_states", self.boundary_dtype, shape, data)
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """An ActivationChunk or a DecodeStep, read into one form.
+
+    `envelope` is None for a DecodeStep, which leaves out what its stream already knows.
+    """
+
+    work_id: str
+    step: int
+    phase: int
+    mode: int
+    position: int
+    expected_past_len: int
+    token_count: int
+    final: bool
+    deadline: int
+    envelope: pb.Envelope | None
+    bundle: pb.TensorBundle | None
+    tensor: pb.NamedTensor | None
+
+    @classmethod
+    def from_chunk(cls, chunk: pb.ActivationChunk) -> Unit:
+        """Read the full form."""
+        envelope = chunk.envelope
+        return cls(
+            work_id=envelope.work_id,
+            step=envelope.idempotency_step,
+            phase=envelope.phase,
+            mode=envelope.cache_expectation.mode,
+            position=envelope.position.first_position,
+            expected_past_len=envelope.cache_expectation.expected_past_len,
+            token_count=envelope.position.token_count,
+            final=envelope.chunk.final_chunk,
+            deadline=envelope.deadline_unix_nanos,
+            envelope=envelope,
+            bundle=chunk.bundle,
+            tensor=None,
+        )
+
+    @classmethod
+    def from_decode(cls, decode: pb.DecodeStep) -> Unit:
+        """Read the small form."""
+        return cls(
+            work_id=decode.work_id,
+            step=decode.idempotency_step,
+            phase=pb.PHASE_DECODE,
+            mode=pb.CACHE_MODE_DECODE,
+            position=decode.position,
+            expected_past_len=decode.expected_past_len,
+            token_count=1,
+            final=True,
+            deadline=decode.deadline_unix_nanos,
+            envelope=None,
+            bundle=None,
+            tensor=decode.tensor,
+        )
+
+
+class ReleaseMarker:
+    """Stands in a session's queue for an in-band release, which takes effect in order."""
+
+
+@dataclass(slots=True)
+class Session:
+    """One Route Session on one live stream. Mutable: only its Worker touches it.
+
+    `held` is the past length of the Hot KV State `state`; `running` the number of the work being
+    computed, `unit` the unit it belongs to, or None when that was abandoned.
+    """
+
+    session_id: str
+    epoch: int
+    stream: int
+    shard_range: pb.ShardRange
+    fingerprint: pb.Fingerprint
+    limits: FlowLimits
+    credit: int
+    compression: tuple[int, ...]
+    has_place: bool = True
+    held: int = 0
+    finished: bool = False
+    state: object | None = None
+    last_step: int = NO_STEP
+    outstanding: int = 0
+    queue: deque[Unit | ReleaseMarker] = field(default_factory=deque)
+    running: int | None = None
+    unit: Unit | None = None
+    half_closed: bool = False
+
+    def drop_state(self) -> None:
+        """Forget the Hot KV State; steps stay spent."""
+        self.held, self.finished, self.state = 0, False, None
+
+
+class Refused(Exception):
+    """A rule that a message broke, on its way to a status.
+
+    Without `actual_past_len` the status tells the length that its session holds.
+    """
+
+    def __init__(
+        self,
+        code: int,
+        detail: str,
+        *,
+        retryable: bool = False,
+        terminal: bool = False,
+        actual_past_len: int | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+        self.retryable = retryable
+        self.terminal = terminal
+        self.actual_past_len = actual_past_len
+
+    def to_proto(self, held: int = 0) -> pb.ShardError:
+        """The error as the wire carries it, for a session that holds `held` tokens."""
+        return pb.ShardError(
+            code=self.code,  # type: ignore[arg-type]
+            detail=self.detail,
+            retryable=self.retryable,
+            actual_past_len=held if self.actual_past_len is None else self.actual_past_len,
+        )

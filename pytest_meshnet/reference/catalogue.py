@@ -1,0 +1,141 @@
+"""The catalogue of mutants, which must fail, and variants, which must pass.
+
+A class decorated with `mutant` or `variant` breaks or bends the reference worker: it subclasses
+Worker, Rules, or ModelWrapper. A function decorated with `suite_mutant` patches the suite's own codec
+or schema in the process that runs the tests. Names are the Python names in kebab case.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from pytest_meshnet.protocol.machines.events import Outcome, ShardModel, Work
+from pytest_meshnet.protocol.machines.rules import Rules
+from pytest_meshnet.protocol.machines.session import ServedShard
+from pytest_meshnet.protocol.machines.worker import Worker
+
+if TYPE_CHECKING:
+    from pytest_meshnet.runtime.descriptor import Descriptor
+
+Kind = Literal["mutant", "suite-mutant", "variant"]
+
+_MODULES = (
+    "pytest_meshnet.reference.mutants.wire",
+    "pytest_meshnet.reference.mutants.codec",
+    "pytest_meshnet.reference.mutants.opening",
+    "pytest_meshnet.reference.mutants.prefill",
+    "pytest_meshnet.reference.mutants.decode",
+    "pytest_meshnet.reference.variants",
+)
+
+
+class UnknownName(Exception):
+    """No mutant and no variant has that name."""
+
+
+class ModelWrapper:
+    """A model that passes everything on; subclasses break `run`."""
+
+    def __init__(self, model: ShardModel) -> None:
+        self.model = model
+
+    def run(self, work: Work) -> Outcome:
+        """Compute as the wrapped model does."""
+        return self.model.run(work)
+
+
+Change = type[Worker] | type[Rules] | type[ModelWrapper] | Callable[[], None]
+C = TypeVar("C", bound=Change)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One mutant or variant. `requirement` is what a mutant breaks, empty for a variant."""
+
+    name: str
+    kind: Kind
+    requirement: str
+    text: str
+    change: Change
+
+
+_ENTRIES: dict[str, Entry] = {}
+
+
+def mutant(requirement: str) -> Callable[[C], C]:
+    """Enter a runtime mutant that must fail the tests of `requirement`."""
+    return lambda change: _enter("mutant", requirement, change)
+
+
+def suite_mutant(requirement: str) -> Callable[[C], C]:
+    """Enter a patch of the suite itself that must fail the self-checks of `requirement`."""
+    return lambda change: _enter("suite-mutant", requirement, change)
+
+
+def variant(change: C) -> C:
+    """Enter an honest worker that differs from the reference in what the protocol leaves free."""
+    return _enter("variant", "", change)
+
+
+def _enter(kind: Kind, requirement: str, change: C) -> C:
+    name = re.sub(r"_|(?<=[a-z0-9])(?=[A-Z])", "-", change.__name__).lower()
+    if name in _ENTRIES:
+        raise ValueError(f"two entries of the catalogue are named {name}")
+    if not change.__doc__:
+        raise ValueError(f"{name} needs a docstring that says what it does")
+    _ENTRIES[name] = Entry(name, kind, requirement, " ".join(change.__doc__.split()), change)
+    return change
+
+
+@cache
+def entries() -> tuple[Entry, ...]:
+    """Every mutant and variant, in the order of the groups."""
+    for module in _MODULES:
+        importlib.import_module(module)
+    return tuple(_ENTRIES.values())
+
+
+def entry(name: str) -> Entry:
+    """The entry of that name. Raises UnknownName, with the names there are."""
+    entries()
+    if name not in _ENTRIES:
+        raise UnknownName(f"no mutant or variant {name!r}: known are {', '.join(_ENTRIES)}")
+    return _ENTRIES[name]
+
+
+def build(name: str, served: ServedShard, model: ShardModel) -> tuple[Worker, ShardModel]:
+    """The worker and model of an entry, or with an empty name of the reference itself.
+
+    A suite mutant leaves the runtime alone. Raises UnknownName.
+    """
+    change = entry(name).change if name else None
+    if not isinstance(change, type):
+        return Worker(served), model
+    if issubclass(change, Worker):
+        return change(served), model
+    if issubclass(change, Rules):
+        return Worker(served, change(served)), model
+    return Worker(served), change(model)
+
+
+def build_small(name: str, descriptor: Descriptor) -> tuple[Worker, ShardModel]:
+    """The entry on the small model, serving what `descriptor` says, for runs in process."""
+    from pytest_meshnet.reference.seeded_weights import SMALL
+    from pytest_meshnet.reference.tiny_llama import TinyLlama, served_shard
+
+    shard, dtype = descriptor.shards[0], descriptor.model.boundary_dtypes[0]
+    served = served_shard(SMALL, shard.start_layer, shard.end_layer, dtype)
+    served = replace(served, max_sessions=3, max_context=256)
+    return build(name, served, TinyLlama(SMALL, shard.start_layer, shard.end_layer, dtype))
+
+
+def apply_suite_mutant(name: str) -> None:
+    """Patch this process when `name` is a suite mutant; do nothing for any other entry."""
+    found = entry(name)
+    if found.kind == "suite-mutant" and not isinstance(found.change, type):
+        found.change()

@@ -1,0 +1,209 @@
+"""The target descriptor: a TOML file that says how to reach a runtime and what it claims."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pytest_meshnet.layout import folder
+from pytest_meshnet.protocol.tensors import DType
+from pytest_meshnet.runtime.errors import Refusal
+
+Command = tuple[str, ...]
+
+REFERENCE = "reference"
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """Values are equal that differ by at most absolute * input_scale + relative * abs(value)."""
+
+    absolute: float
+    relative: float
+
+
+# Calibrated on the variant blas-rounding of the reference worker, which differs from it as honest
+# implementations differ (test_tolerances.py holds the figures): two units in the last place of the
+# dtype relative, and as much at the input scale absolute, since residual sums cancel.
+DEFAULT_TOLERANCES: Mapping[DType, Tolerance] = {
+    DType.BFLOAT16: Tolerance(absolute=2**-6, relative=2**-7),
+    DType.FLOAT16: Tolerance(absolute=2**-9, relative=2**-10),
+    DType.FLOAT32: Tolerance(absolute=1e-4, relative=1e-4),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLimits:
+    """Limits in seconds: start to SERVING, message to answer, session end to baseline, stop."""
+
+    start: float = 60.0
+    answer: float = 10.0
+    cleanup: float = 5.0
+    stop: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A start command with what it adds to the environment."""
+
+    command: Command
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSpec:
+    """One Shard of the target: served layers [start_layer, end_layer), and how to get at it."""
+
+    name: str
+    start_layer: int
+    end_layer: int
+    endpoints: tuple[str, ...]
+    launch: Launch | None
+    drain: Command | None
+    reduced_limits: Launch | None
+    later_start: bool
+    stall_hook: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What a 1.0 wire does not tell about the model. `input_scale` is a standard deviation."""
+
+    layers: int
+    hidden_size: int
+    vocab_size: int
+    boundary_dtypes: tuple[DType, ...] = (DType.BFLOAT16,)
+    input_scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """A runtime under test. `digest` is the SHA-256 of the file, `folder` where it lies."""
+
+    name: str
+    vendor: str
+    version: str
+    profiles: tuple[str, ...]
+    shards: tuple[ShardSpec, ...]
+    model: ModelFacts
+    tolerances: Mapping[DType, Tolerance]
+    time: TimeLimits
+    digest: str
+    folder: Path
+
+    @property
+    def can_launch(self) -> bool:
+        """Whether every Shard has a start command."""
+        return all(shard.launch is not None for shard in self.shards)
+
+
+def load(target: str, *, small: bool = False) -> Descriptor:
+    """Read the descriptor that `--target` names: a file, or reference[:MUTANT-OR-VARIANT].
+
+    `small` takes the reference worker's small model, for runs in process. Raises Refusal for a
+    missing or malformed file, with the place in it.
+    """
+    if target == REFERENCE or target.startswith(f"{REFERENCE}:"):
+        return _reference(target.partition(":")[2], small)
+    path = Path(target)
+    if not path.is_file():
+        raise Refusal(
+            f"no target descriptor at {target!r}: give a TOML file, or {REFERENCE}[:NAME]"
+        )
+    return _read(path)
+
+
+def _reference(name: str, small: bool) -> Descriptor:
+    file = "reference-small.toml" if small else "reference.toml"
+    descriptor = _read(folder("fixtures") / "targets" / file)
+    if not name:
+        return descriptor
+    shards = tuple(_with_arguments(shard, ("--mutant", name)) for shard in descriptor.shards)
+    digest = hashlib.sha256(f"{descriptor.digest}:{name}".encode()).hexdigest()
+    return replace(descriptor, name=f"{descriptor.name}:{name}", shards=shards, digest=digest)
+
+
+def _with_arguments(shard: ShardSpec, extra: Command) -> ShardSpec:
+    def extended(launch: Launch | None) -> Launch | None:
+        return None if launch is None else replace(launch, command=launch.command + extra)
+
+    return replace(
+        shard, launch=extended(shard.launch), reduced_limits=extended(shard.reduced_limits)
+    )
+
+
+def _read(path: Path) -> Descriptor:
+    data = path.read_bytes()
+    try:
+        document = tomllib.loads(data.decode())
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise Refusal(f"{path} is not TOML: {error}") from None
+    _validate(document, path)
+    return Descriptor(
+        name=document["name"],
+        vendor=document["vendor"],
+        version=document["version"],
+        profiles=tuple(document["profiles"]),
+        shards=tuple(_shard(entry, path) for entry in document["shards"]),
+        model=_model(document["model"]),
+        tolerances={**DEFAULT_TOLERANCES, **_tolerances(document.get("tolerances", {}))},
+        time=TimeLimits(**{k: float(v) for k, v in document.get("time", {}).items()}),
+        digest=hashlib.sha256(data).hexdigest(),
+        folder=path.resolve().parent,
+    )
+
+
+def _validate(document: Mapping[str, Any], path: Path) -> None:
+    import jsonschema
+
+    schema = json.loads((folder("fixtures") / "target.schema.json").read_bytes())
+    validator = jsonschema.Draft202012Validator(schema)
+    error = jsonschema.exceptions.best_match(validator.iter_errors(document))
+    if error is not None:
+        place = ".".join(str(part) for part in error.absolute_path) or "the document"
+        raise Refusal(f"{path}: {place}: {error.message}")
+
+
+def _shard(entry: Mapping[str, Any], path: Path) -> ShardSpec:
+    start, end = entry["range"]
+    if end <= start:
+        raise Refusal(f"{path}: shards.range: [{start}, {end}) holds no layer")
+    endpoint = entry.get("endpoint")
+    return ShardSpec(
+        name=entry.get("name", f"{start}-{end}"),
+        start_layer=start,
+        end_layer=end,
+        endpoints=(endpoint,) if endpoint else tuple(entry.get("endpoints", ())),
+        launch=_launch(entry) if "start" in entry else None,
+        drain=tuple(entry["drain"]) if "drain" in entry else None,
+        reduced_limits=_launch(entry["reduced_limits"]) if "reduced_limits" in entry else None,
+        later_start=entry.get("later_start", True),
+        stall_hook=entry.get("stall_hook", False),
+    )
+
+
+def _launch(entry: Mapping[str, Any]) -> Launch:
+    return Launch(tuple(entry["start"]), dict(entry.get("environment", {})))
+
+
+def _model(entry: Mapping[str, Any]) -> ModelFacts:
+    dtypes = entry.get("boundary_dtypes", ["bfloat16"])
+    return ModelFacts(
+        layers=entry["layers"],
+        hidden_size=entry["hidden_size"],
+        vocab_size=entry["vocab_size"],
+        boundary_dtypes=tuple(DType.parse(name) for name in dtypes),
+        input_scale=float(entry.get("input_scale", 1.0)),
+    )
+
+
+def _tolerances(entry: Mapping[str, Mapping[str, float]]) -> dict[DType, Tolerance]:
+    return {
+        DType.parse(name): Tolerance(float(value["absolute"]), float(value["relative"]))
+        for name, value in entry.items()
+    }

@@ -1,0 +1,46 @@
+"""What a test or a driver can find out about a target, as exceptions the plugin understands."""
+
+from __future__ import annotations
+
+
+class Nonconformance(AssertionError):
+    """The runtime did what the protocol excludes.
+
+    `expected` and `actual` are texts for a person; `hint` says what to try next and may be empty.
+    """
+
+    def __init__(self, expected: str, actual: str, hint: str = "") -> None:
+        super().__init__(expected, actual, hint)
+        self.expected = expected
+        self.actual = actual
+        self.hint = hint
+
+    def __str__(self) -> str:
+        lines = [f"expected: {self.expected}", f"actual:   {self.actual}"]
+        if self.hint:
+            lines.append(f"try:      {self.hint}")
+        return "\n".join(lines)
+
+
+class TargetLost(Exception):
+    """The target went away in mid-run; nothing more can be tested in this process."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Refusal(Exception):
+    """The target cannot be reached or started; the message ends with its last log lines."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class NotProvoked(Exception):
+    """The situation that a test is about never arose, so it says nothing about the runtime."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason

@@ -1,0 +1,135 @@
+"""Starting a runtime under test: a port, a process, readiness by Health, and a clean stop."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
+from pytest_meshnet.runtime.descriptor import Command, Launch
+from pytest_meshnet.runtime.errors import Refusal
+from pytest_meshnet.runtime.grpc_transport import GrpcTransport
+from pytest_meshnet.runtime.transport import UnaryFailed
+
+HOST = "127.0.0.1"
+LOG_LINES = 15
+
+# How long one readiness call may connect before the process is looked at again, in seconds.
+_LOOK = 0.5
+
+
+def free_port() -> int:
+    """An ephemeral port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def fill(command: Command, words: Mapping[str, str]) -> list[str]:
+    """Replace {word} in every argument. Raises Refusal for an unknown word."""
+    try:
+        return [argument.format_map(words) for argument in command]
+    except (KeyError, ValueError, IndexError) as error:
+        known = ", ".join("{" + word + "}" for word in words)
+        raise Refusal(f"the command {list(command)} names {error}: known are {known}") from None
+
+
+class RunningShard:
+    """A started runtime process with its log. Ends by pid, with all that it started."""
+
+    def __init__(self, launch: Launch, folder: Path, extra: Mapping[str, str]) -> None:
+        self.port = free_port()
+        self.address = f"{HOST}:{self.port}"
+        self._log = tempfile.TemporaryFile(prefix="meshnet-")  # noqa: SIM115
+        words = {
+            "python": sys.executable,
+            "host": HOST,
+            "port": str(self.port),
+            "listen": self.address,
+            "folder": str(folder),
+        }
+        self.command = fill(launch.command, words)
+        guard = [sys.executable, "-m", "pytest_meshnet.runtime.guard", str(os.getpid())]
+        self._process = subprocess.Popen(
+            [*guard, *self.command],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **launch.environment, **extra},
+            cwd=folder,
+            start_new_session=True,
+        )
+
+    @property
+    def pid(self) -> int:
+        """Process id of the runtime."""
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; negative is a signal."""
+        return self._process.poll()
+
+    def log(self) -> str:
+        """Everything the runtime wrote so far."""
+        size = os.fstat(self._log.fileno()).st_size
+        return os.pread(self._log.fileno(), size, 0).decode(errors="replace")
+
+    def last_lines(self) -> str:
+        """The end of its log, for a message to a person."""
+        lines = self.log().splitlines()[-LOG_LINES:]
+        return "\n".join(f"  | {line}" for line in lines) or "  | (it wrote nothing)"
+
+    def wait_until_serving(self, transport: GrpcTransport, limit: float) -> None:
+        """Ask Health until it says SERVING. Raises Refusal with the last log lines."""
+        until = time.monotonic() + limit
+        request = pb.HealthRequest(schema_version=pb.SCHEMA_VERSION_1)
+        seen = "no answer"
+        while (left := until - time.monotonic()) > 0:
+            try:
+                report = transport.health(request, min(left, _LOOK), wait_for_ready=True)
+            except UnaryFailed as failed:
+                seen = str(failed)
+            else:
+                if report.state == pb.SERVING_STATE_SERVING:
+                    return
+                seen = f"state {report.state}"
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(min(left, _LOOK / 10))
+            if self.exit_code is not None:
+                raise Refusal(
+                    f"{self.command[0]} ended with {self.exit_code} before it served; "
+                    f"its last lines:\n{self.last_lines()}"
+                )
+        raise Refusal(
+            f"{' '.join(self.command)} did not serve within {limit:g} s ({seen}); "
+            f"its last lines:\n{self.last_lines()}"
+        )
+
+    def wait_for_exit(self, limit: float) -> None:
+        """Give a dying process `limit` seconds to end."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(limit)
+
+    def stop(self, limit: float) -> None:
+        """SIGTERM, then after `limit` seconds SIGKILL, to the process and its children."""
+        self._signal(signal.SIGTERM)
+        try:
+            self._process.wait(limit)
+        except subprocess.TimeoutExpired:
+            self._signal(signal.SIGKILL)
+            self._process.wait()
+        self._log.close()
+
+    def _signal(self, number: int) -> None:
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)

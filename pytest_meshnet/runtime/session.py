@@ -1,0 +1,309 @@
+"""One Route Session driven by a test: legal by default, every wait bounded, every frame traced."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
+from pytest_meshnet.protocol.machines.client import SeamClient
+from pytest_meshnet.protocol.machines.exchange import Exchange, ProtocolViolation, Seam
+from pytest_meshnet.protocol.tensors import Tensor
+from pytest_meshnet.runtime.errors import Nonconformance
+from pytest_meshnet.runtime.target import Target
+from pytest_meshnet.runtime.trace import Trace, code_name, describe
+from pytest_meshnet.runtime.transport import StreamEnd
+
+if TYPE_CHECKING:
+    from pytest_meshnet.runtime.shard import Rows
+
+SessionMessage = pb.SessionRequest | bytes
+
+
+class _Silence(Nonconformance):
+    """Nothing came in time from a target that lives."""
+
+
+class Session:
+    """A stream with its SeamClient. Every method that waits raises Nonconformance in time."""
+
+    def __init__(self, target: Target, seam: Seam, trace: Trace) -> None:
+        self.client = SeamClient(seam)
+        self.ended: StreamEnd | None = None
+        self._target = target
+        self._trace = trace
+        self._name = seam.session_id.rpartition("-")[2]
+        self._stream = target.transport.open_stream()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.finish()
+        else:
+            self.drop()
+
+    # Opening -----------------------------------------------------------------------------------
+
+    def open(self) -> pb.SessionAccepted:
+        """Open as the client would and require acceptance."""
+        answer = self.try_open(self.client.open())
+        if isinstance(answer, pb.ShardStatus):
+            raise Nonconformance("accepted", describe(pb.SessionResponse(status=answer)))
+        return answer
+
+    def try_open(self, message: pb.SessionRequest) -> pb.SessionAccepted | pb.ShardStatus:
+        """Send an open and return what came for it: accepted, or the terminal status."""
+        self.send(message)
+        until = self._deadline()
+        while self.client.accepted is None and self.client.ended is None:
+            self._receive(until, "accepted or a terminal status")
+        answer = self.client.accepted or self.client.ended
+        assert answer is not None
+        return answer
+
+    # Sending and waiting -----------------------------------------------------------------------
+
+    def send(self, message: SessionMessage) -> Exchange | None:
+        """Send at once, whatever the credit. Returns the exchange of a unit."""
+        self._trace.sent(self._name, message)
+        exchange = None if isinstance(message, bytes) else self.client.sent(message)
+        self._stream.send(message)
+        return exchange
+
+    def send_unit(self, message: pb.SessionRequest) -> Exchange:
+        """Send a unit as soon as there is credit for it."""
+        until = self._deadline()
+        while not self.client.may_send:
+            self._receive(until, "an answer that returns credit")
+        exchange = self.send(message)
+        assert exchange is not None, "not a unit"
+        return exchange
+
+    def exchange(self, message: pb.SessionRequest) -> Exchange:
+        """Send a unit and wait for everything it is due."""
+        return self.wait(self.send_unit(message))
+
+    def wait(self, exchange: Exchange) -> Exchange:
+        """Wait until nothing more is due for a unit, or a terminal status ends its stream."""
+        until = self._deadline()
+        while not exchange.done and self.client.ended is None:
+            self._receive(until, f"the answer to work {exchange.work_id!r} step {exchange.step}")
+        return exchange
+
+    def wait_for_end(self) -> pb.ShardStatus | None:
+        """Read until the stream ends. Returns the terminal status, None when there was none."""
+        until = self._deadline()
+        while self.ended is None:
+            self._receive(until, "the end of the stream", ending=True)
+        return self.client.ended
+
+    def _deadline(self) -> float:
+        return time.monotonic() + self._target.descriptor.time.answer
+
+    def _receive(self, until: float, what: str, *, ending: bool = False) -> None:
+        """Take in one frame. An end of the stream is a finding unless it is waited for."""
+        if self.ended is not None and not ending:
+            raise self._gone(what)
+        try:
+            frame = self._stream.receive(max(0.0, until - time.monotonic()))
+        except TimeoutError as silence:
+            raise self._target.loss(what) or self._silent(what, str(silence)) from None
+        self._trace.received(self._name, frame)
+        if isinstance(frame, StreamEnd):
+            self.ended = frame
+            if not ending or self._breakdown(what) is not None:
+                raise self._gone(what)
+            return
+        try:
+            self.client.receive(frame)
+        except ProtocolViolation as violation:
+            raise Nonconformance("only answers that are due", str(violation)) from violation
+
+    def _silent(self, what: str, silence: str) -> Nonconformance:
+        strays = self.client.strays
+        if not strays:
+            return _Silence(what, silence)
+        last = describe(pb.SessionResponse(status=strays[-1]))
+        return _Silence(what, f"{silence}; before, a status that names no unit in flight: {last}")
+
+    def _gone(self, what: str) -> Exception:
+        assert self.ended is not None
+        if (lost := self._breakdown(what)) is not None:
+            return lost
+        status = self.client.ended
+        because = f" after {describe(pb.SessionResponse(status=status))}" if status else ""
+        return Nonconformance(what, f"the stream ended with {self.ended.code}{because}")
+
+    def _breakdown(self, what: str) -> Exception | None:
+        """Why the stream broke off, when its target is lost or crashed; None when that lives."""
+        broke_off = self.ended is not None and self.ended.code == "UNAVAILABLE"
+        return self._target.loss(what) if broke_off else None
+
+    # Ending ------------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Half-close and read to the end, so that whatever is not due is found.
+
+        Whether a runtime ends the stream then is for other tests; here silence is enough.
+        """
+        if self.ended is None:
+            self._stream.half_close()
+            until = time.monotonic() + self._target.descriptor.time.cleanup
+            with contextlib.suppress(_Silence):
+                while self.ended is None:
+                    self._receive(until, "the end of the stream", ending=True)
+        if self.ended is None:
+            self.drop()
+
+    def half_close(self) -> None:
+        """Say that nothing more will be sent."""
+        self._stream.half_close()
+
+    def drop(self) -> None:
+        """Reset the stream, as a lost connection would."""
+        self._stream.drop()
+
+    # What tests ask for ------------------------------------------------------------------------
+
+    def applied(self, exchange: Exchange) -> Exchange:
+        """Require that a unit was applied, with one result where one is due."""
+        expected = f"work {exchange.work_id!r} applied"
+        status = exchange.status or self.client.ended
+        if exchange.ack is None and status is not None:
+            raise Nonconformance(expected, describe(pb.SessionResponse(status=status)))
+        if not exchange.applied:
+            raise Nonconformance(expected, "acked as a duplicate" if exchange.ack else "no answer")
+        if bool(exchange.results) != exchange.wants_result:
+            raise Nonconformance(
+                f"{int(exchange.wants_result)} result(s) for work {exchange.work_id!r}",
+                f"{len(exchange.results)}",
+            )
+        return exchange
+
+    def refused(self, exchange: Exchange, *codes: int) -> pb.ShardStatus:
+        """Require that a unit was refused: one of `codes`, or any but UNSPECIFIED and INTERNAL.
+
+        The terminal status of its stream refuses a unit too, whether or not it names it.
+        """
+        expected = f"work {exchange.work_id!r} refused"
+        if exchange.ack is not None:
+            what = "applied" if exchange.applied else "acked as a duplicate"
+            raise Nonconformance(expected, f"it was {what}")
+        status = exchange.status or self.client.ended
+        if status is None:
+            raise Nonconformance(expected, "no answer")
+        check_code(status, *codes)
+        if exchange.results:
+            raise Nonconformance(
+                f"only a status for work {exchange.work_id!r}", "a result came too"
+            )
+        return status
+
+    def prefill(
+        self,
+        tensor: Tensor,
+        *,
+        chunk_tokens: int | None = None,
+        fresh: bool = False,
+        finish: bool = True,
+    ) -> Rows:
+        """Prefill [1, n, ...] in chunks and return the result rows, all applied.
+
+        Rows are [n, width] in float32; from a tail [1, vocabulary], those of the last position, and
+        none without `finish`, which makes the last chunk final.
+        """
+        cuts = [span.count for span in self.client.plan([tensor], chunk_tokens)]
+        return self.prefill_chunks(tensor, cuts, fresh=fresh, finish=finish)
+
+    def prefill_chunks(
+        self, tensor: Tensor, counts: Sequence[int], *, fresh: bool = False, finish: bool = True
+    ) -> Rows:
+        """Prefill in chunks of the given token counts, and return as `prefill` does."""
+        exchanges = self.send_chunks(tensor, counts, fresh=fresh, finish=finish)
+        return rows_of([self.applied(self.wait(exchange)) for exchange in exchanges])
+
+    def send_chunks(
+        self, tensor: Tensor, counts: Sequence[int], *, fresh: bool = False, finish: bool = True
+    ) -> list[Exchange]:
+        """Send chunks of the given token counts as credit allows, without waiting for answers.
+
+        A count above the settled limits is sent as several chunks.
+        """
+        widest = max(span.count for span in self.client.plan([tensor]))
+        cuts = [min(widest, count - at) for count in counts for at in range(0, count, widest)]
+        exchanges = []
+        start = 0
+        for index, count in enumerate(cuts):
+            last = index == len(cuts) - 1
+            message = self.client.chunk(
+                [tensor.rows(start, start + count)],
+                final=last and finish,
+                fresh=fresh and index == 0,
+                place=(index, len(cuts)),
+            )
+            exchanges.append(self.send_unit(message))
+            start += count
+        return exchanges
+
+    def decode(self, tensor: Tensor, *, full: bool = False) -> Rows:
+        """Take one decode step with the [1, 1, ...] tensor and return its result, [1, width].
+
+        `full` sends it as an ActivationChunk instead of a DecodeStep.
+        """
+        message = self.client.decode(tensor, full=full)
+        return rows_of([self.applied(self.exchange(message))])
+
+
+def rows_of(exchanges: Sequence[Exchange]) -> Rows:
+    """The result rows of applied units, in order: [rows, width] in float32.
+
+    Raises Nonconformance for results that are not the [1, rows, width] that their units ask for.
+    """
+    return joined(*(_rows(exchange) for exchange in exchanges if exchange.results))
+
+
+def joined(*parts: Rows) -> Rows:
+    """Result rows one after the other; chunks of a tail that gave none are left out.
+
+    Raises Nonconformance when widths differ.
+    """
+    import numpy as np
+
+    filled = [part for part in parts if part.size]
+    widths = sorted({part.shape[1] for part in filled})
+    if len(widths) > 1:
+        raise Nonconformance("results of one width", f"results of widths {widths}")
+    return np.concatenate(filled) if filled else np.empty((0, 0), dtype=np.float32)
+
+
+def _rows(exchange: Exchange) -> Rows:
+    named = {tensor.name: tensor for tensor in exchange.tensors}
+    tensor = named.get("logits" if "logits" in named else "hidden_states")
+    if tensor is None:
+        raise Nonconformance(
+            f"hidden_states or logits in the result of work {exchange.work_id!r}", f"{list(named)}"
+        )
+    if len(tensor.shape) != 3 or 0 in tensor.shape:
+        raise Nonconformance(
+            f"a [1, n, width] result for work {exchange.work_id!r}", f"shape {list(tensor.shape)}"
+        )
+    return tensor.to_float32().reshape(-1, tensor.shape[-1])
+
+
+def check_code(status: pb.ShardStatus, *codes: int) -> None:
+    """Require one of `codes`, or where none is named any but UNSPECIFIED and INTERNAL."""
+    found = status.error.code
+    allowed = not codes and found not in (pb.ERROR_CODE_UNSPECIFIED, pb.ERROR_CODE_INTERNAL)
+    if found not in codes and not allowed:
+        wanted = " or ".join(map(code_name, codes)) or "a code other than UNSPECIFIED and INTERNAL"
+        raise Nonconformance(wanted, describe(pb.SessionResponse(status=status)))

@@ -1,0 +1,198 @@
+"""The Shard under test, as the suites see it: inputs to feed it, sessions on it, equality."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_meshnet.protocol.flow import FlowLimits
+from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
+from pytest_meshnet.protocol.machines.exchange import Seam
+from pytest_meshnet.protocol.tensors import DType, Tensor
+from pytest_meshnet.runtime.descriptor import Tolerance
+from pytest_meshnet.runtime.errors import Nonconformance
+from pytest_meshnet.runtime.session import Session, joined
+from pytest_meshnet.runtime.target import Target
+from pytest_meshnet.runtime.trace import Trace, describe
+from pytest_meshnet.runtime.transport import Transport
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Rows = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """The tensor that crosses a seam: its name, its dtype, and the shape behind [1, n]."""
+
+    name: str
+    dtype: DType
+    trailing: tuple[int, ...]
+
+
+class ShardUnderTest:
+    """One Shard for one test. `prefix` makes its session ids unique within the run."""
+
+    def __init__(self, target: Target, prefix: str, seed: int) -> None:
+        self.target = target
+        self.trace = Trace()
+        self.seed = seed
+        self._prefix = prefix
+        self._numbers = itertools.count(1)
+
+    @property
+    def transport(self) -> Transport:
+        """The way to the Shard."""
+        return self.target.transport
+
+    @property
+    def report(self) -> pb.CapabilityReport:
+        """The capability that the Shard reported when it was reached."""
+        return self.target.report
+
+    @property
+    def answer_time(self) -> float:
+        """Seconds from a message to its last answer."""
+        return self.target.descriptor.time.answer
+
+    @property
+    def layers(self) -> range:
+        """The served layers."""
+        return range(self.target.spec.start_layer, self.target.spec.end_layer)
+
+    @property
+    def is_tail(self) -> bool:
+        """Whether the Shard owns the output head."""
+        return self.target.is_tail
+
+    def input_boundary(self, effective_start: int | None = None) -> Boundary:
+        """What a unit must carry when execution begins at `effective_start`, or at the first."""
+        start = self.layers.start if effective_start is None else effective_start
+        if start == 0:
+            return Boundary("token_ids", DType.INT32, ())
+        model = self.target.descriptor.model
+        return Boundary("hidden_states", model.boundary_dtypes[0], (model.hidden_size,))
+
+    def output_boundary(self) -> Boundary:
+        """What a result carries."""
+        model = self.target.descriptor.model
+        if self.is_tail:
+            return Boundary("logits", DType.FLOAT32, (model.vocab_size,))
+        return Boundary("hidden_states", model.boundary_dtypes[0], (model.hidden_size,))
+
+    def tokens(self, count: int, key: int = 0, effective_start: int | None = None) -> Tensor:
+        """Draw the input of `count` tokens: [1, count] ids or [1, count, hidden] states.
+
+        A pure function of the run's seed, `key` and the model's facts; the rows of a longer draw
+        begin with those of a shorter one.
+        """
+        import numpy as np
+
+        boundary = self.input_boundary(effective_start)
+        model = self.target.descriptor.model
+        random = np.random.default_rng([self.seed, key])
+        if boundary.name == "token_ids":
+            ids = random.integers(0, model.vocab_size, size=(1, count))
+            return Tensor.from_array(boundary.name, ids, boundary.dtype)
+        states = random.standard_normal((1, count, *boundary.trailing), dtype=np.float32)
+        return Tensor.from_float32(boundary.name, states * model.input_scale, boundary.dtype)
+
+    def length(self, wanted: int) -> int:
+        """The tokens a test may use: `wanted`, or fewer where the declared context is smaller."""
+        context = self.report.max_context_tokens
+        return min(wanted, context) if context else wanted
+
+    def seam(
+        self, session_id: str | None = None, epoch: int = 1, effective_start: int | None = None
+    ) -> Seam:
+        """The identity of a new Route Session on this Shard."""
+        start = self.layers.start if effective_start is None else effective_start
+        return Seam(
+            session_id=session_id or f"{self._prefix}-{next(self._numbers)}",
+            epoch=epoch,
+            fingerprint=self.report.fingerprint,
+            shard_range=pb.ShardRange(
+                start_layer=self.layers.start,
+                end_layer=self.layers.stop,
+                effective_start_layer=start,
+            ),
+            is_tail=self.is_tail,
+        )
+
+    def unopened(self, seam: Seam | None = None) -> Session:
+        """A stream on which nothing was sent. Use as a context manager."""
+        return Session(self.target, seam or self.seam(), self.trace)
+
+    def session(self, seam: Seam | None = None, proposed: FlowLimits | None = None) -> Session:
+        """An accepted session on its own stream. Use as a context manager.
+
+        A runtime may take until the declared cleanup time to free the place of a session that
+        ended; till then a retryable refusal for lack of a place is no finding.
+        """
+        seam = seam or self.seam()
+        until = time.monotonic() + self.target.descriptor.time.cleanup
+        while True:
+            session = self.unopened(seam)
+            status = session.try_open(session.client.open(proposed))
+            if isinstance(status, pb.SessionAccepted):
+                return session
+            full = status.error.code == pb.ERROR_CODE_RESOURCE_EXHAUSTED and status.error.retryable
+            if not full or time.monotonic() > until:
+                raise Nonconformance("accepted", describe(pb.SessionResponse(status=status)))
+            session.wait_for_end()
+
+    def undisturbed(self, prompt: Tensor, *steps: Tensor, seam: Seam | None = None) -> Rows:
+        """What a session of its own gives that prefills `prompt` and decodes `steps`, as rows.
+
+        The result that a unit "would have had". Opened and ended here, so that it fits a runtime
+        with a single place; call it while no other session is open.
+        """
+        with self.session(seam) as session:
+            return joined(session.prefill(prompt), *(session.decode(step) for step in steps))
+
+    # Equality ----------------------------------------------------------------------------------
+
+    @property
+    def tolerance(self) -> Tolerance:
+        """The declared tolerance of this Shard's results.
+
+        The logits of a tail are float32, computed from states of the boundary dtype: that of the
+        boundary counts.
+        """
+        descriptor = self.target.descriptor
+        return descriptor.tolerances[descriptor.model.boundary_dtypes[0]]
+
+    def check_equal(self, actual: Rows, expected: Rows, what: str) -> None:
+        """Raise Nonconformance unless both arrays are equal within the declared tolerance.
+
+        `what` says what is compared ("chunked prefill against whole prefill"). NaN equals nothing.
+        """
+        import numpy as np
+
+        if actual.shape != expected.shape:
+            raise Nonconformance(f"{what}: shape {expected.shape}", f"shape {actual.shape}")
+        absolute = self.tolerance.absolute * self.target.descriptor.model.input_scale
+        allowed = absolute + self.tolerance.relative * np.abs(expected)
+        excess = np.abs(actual - expected) - allowed
+        bad = ~(excess <= 0)
+        if bad.any():
+            worst = np.unravel_index(int(np.nanargmax(np.where(bad, excess, -np.inf))), bad.shape)
+            raise Nonconformance(
+                f"{what}: equal within {absolute:.3g} + {self.tolerance.relative:.3g} * |value|",
+                f"{int(bad.sum())} of {bad.size} values differ, the worst at "
+                f"{tuple(int(i) for i in worst)}: {actual[worst]:.6g} instead of "
+                f"{expected[worst]:.6g}",
+                "compare both runs row by row; a first wrong row points at positions or masks",
+            )
+
+    def differ(self, one: Rows, other: Rows) -> bool:
+        """Whether two results are certainly not the same within the declared tolerance."""
+        try:
+            self.check_equal(one, other, "comparison")
+        except Nonconformance:
+            return True
+        return False

@@ -1,0 +1,216 @@
+"""A target in use: its Shard reached or started, its facts, and whether it still lives."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+
+from pytest_meshnet.ledger.applicability import Fact
+from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
+from pytest_meshnet.runtime.descriptor import Descriptor, Launch, ShardSpec
+from pytest_meshnet.runtime.errors import Nonconformance, Refusal, TargetLost
+from pytest_meshnet.runtime.grpc_transport import GrpcTransport
+from pytest_meshnet.runtime.launch import RunningShard
+from pytest_meshnet.runtime.transport import Transport, UnaryFailed
+
+# A runtime that crashes is started again for the tests that follow, but not for ever.
+MAX_RESTARTS = 5
+
+InProcess = Callable[[], Transport]
+
+
+def choose_shard(descriptor: Descriptor, name: str | None) -> ShardSpec:
+    """The Shard to examine. Raises Refusal when there are several and none was named."""
+    names = ", ".join(shard.name for shard in descriptor.shards)
+    if name is None:
+        if len(descriptor.shards) == 1:
+            return descriptor.shards[0]
+        raise Refusal(f"{descriptor.name} has several Shards ({names}): name one with --shard")
+    for shard in descriptor.shards:
+        if shard.name == name:
+            return shard
+    raise Refusal(f"{descriptor.name} has no Shard {name!r}: it has {names}")
+
+
+class Target:
+    """One Shard of a runtime, reached for one process of the suite.
+
+    `place` counts the suite's processes and chooses among equal endpoints. `in_process` makes a
+    transport without a process, for the reference worker only.
+    """
+
+    def __init__(
+        self,
+        descriptor: Descriptor,
+        shard: ShardSpec,
+        *,
+        place: int = 0,
+        in_process: InProcess | None = None,
+    ) -> None:
+        self.descriptor = descriptor
+        self.spec = shard
+        self._place = place
+        self._in_process = in_process
+        self._running: RunningShard | None = None
+        self._transport: Transport | None = None
+        self._starts = 0
+        # Tells this run's sessions from an earlier run's at the same endpoint, whose fences live on.
+        self.run_tag = secrets.token_hex(4)
+        self.report = pb.CapabilityReport()
+
+    def connect(self, launch: Launch | None = None, extra: Mapping[str, str] | None = None) -> None:
+        """Start or reach the Shard and read its capability. Raises Refusal."""
+        if self._in_process is not None:
+            self._transport = self._in_process()
+        elif (launch := launch or self.spec.launch) is not None:
+            self._transport = self._start(launch, extra or {})
+        else:
+            self._transport = GrpcTransport(self._endpoint())
+        self.report = self._capability()
+        self._check_range()
+
+    def _start(self, launch: Launch, extra: Mapping[str, str]) -> Transport:
+        self._starts += 1
+        self._running = RunningShard(launch, self.descriptor.folder, extra)
+        transport = GrpcTransport(self._running.address)
+        try:
+            self._running.wait_until_serving(transport, self.descriptor.time.start)
+        except Refusal:
+            transport.close()
+            self._running.stop(self.descriptor.time.stop)
+            self._running = None
+            raise
+        return transport
+
+    def _endpoint(self) -> str:
+        endpoints = self.spec.endpoints
+        if self._place >= len(endpoints):
+            raise Refusal(
+                f"{len(endpoints)} endpoint(s) for {self._place + 1} processes: give one endpoint "
+                "each, a start command, or run without -n"
+            )
+        return endpoints[self._place]
+
+    def _capability(self) -> pb.CapabilityReport:
+        request = pb.CapabilityRequest(schema_version=pb.SCHEMA_VERSION_1)
+        try:
+            return self.transport.capability(request, self.descriptor.time.answer)
+        except UnaryFailed as failed:
+            where = self._running.address if self._running else self.spec.endpoints
+            raise Refusal(
+                f"{self.descriptor.name} at {where} does not answer GetCapability ({failed}): "
+                "is it running, and is the address right?" + self._log_tail()
+            ) from None
+
+    def _log_tail(self) -> str:
+        return f" Its last lines:\n{self._running.last_lines()}" if self._running else ""
+
+    def _check_range(self) -> None:
+        served = self.report.shard_range
+        found = (served.start_layer, served.end_layer)
+        expected = (self.spec.start_layer, self.spec.end_layer)
+        if self.report.HasField("shard_range") and found != expected:
+            raise Refusal(
+                f"{self.descriptor.name} serves layers {found[0]}:{found[1]}, the descriptor says "
+                f"{expected[0]}:{expected[1]}: correct shards.range or start the right Shard"
+            )
+
+    @property
+    def transport(self) -> Transport:
+        """The way to the Shard. Raises RuntimeError before connect."""
+        if self._transport is None:
+            raise RuntimeError("the target is not connected")
+        return self._transport
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of a started runtime."""
+        return self._running.pid if self._running else None
+
+    def log(self) -> str:
+        """What a started runtime wrote; empty for an endpoint."""
+        return self._running.log() if self._running else ""
+
+    @property
+    def is_tail(self) -> bool:
+        """Whether the Shard owns the output head."""
+        return self.spec.end_layer == self.descriptor.model.layers
+
+    def facts(self) -> dict[str, Fact]:
+        """What decides which requirements apply, each with its source."""
+        spec, report = self.spec, self.report
+        launchable = spec.launch is not None and self._in_process is None
+        return {
+            "launch": Fact(launchable, "descriptor"),
+            "max_concurrent_sessions": Fact(report.max_concurrent_sessions, "capability"),
+            "max_context_tokens": Fact(report.max_context_tokens, "capability"),
+            "reduced_limits_variant": Fact(spec.reduced_limits is not None, "descriptor"),
+            "layers": Fact(spec.end_layer - spec.start_layer, "descriptor"),
+            "later_start": Fact(spec.later_start, "descriptor"),
+            "tail": Fact(self.is_tail, "descriptor"),
+            "stall_hook": Fact(spec.stall_hook and launchable, "descriptor"),
+            "drain_command": Fact(spec.drain is not None, "descriptor"),
+        }
+
+    # Whether it still lives --------------------------------------------------------------------
+
+    def ensure_alive(self) -> None:
+        """Start a runtime again that crashed in an earlier test. Raises TargetLost or Refusal."""
+        if self._running is None or self._running.exit_code is None:
+            return
+        lost = self._loss()
+        if isinstance(lost, TargetLost):
+            raise lost
+        if self._starts > MAX_RESTARTS:
+            raise TargetLost(f"the runtime crashed {self._starts} times and is not started again")
+        self.close()
+        self.connect()
+
+    def loss(self, what: str) -> Exception | None:
+        """Why nothing answers: TargetLost, a crash as Nonconformance, or None when it does answer.
+
+        A runtime that ends by itself broke during the test at hand; one ended from outside, by
+        SIGTERM or SIGKILL, says nothing about conformance. An endpoint cannot tell which.
+        """
+        if self._running is not None and self._running.exit_code is not None:
+            return self._loss()
+        request = pb.HealthRequest(schema_version=pb.SCHEMA_VERSION_1)
+        try:
+            self.transport.health(request, self.descriptor.time.answer)
+        except UnaryFailed as failed:
+            return self._loss_without_answer(what, failed)
+        return None
+
+    def _loss_without_answer(self, what: str, failed: UnaryFailed) -> Exception:
+        if self._running is not None:
+            self._running.wait_for_exit(self.descriptor.time.cleanup)
+            if self._running.exit_code is not None:
+                return self._loss()
+            return Nonconformance(
+                f"an answer to {what}", f"silence, and Health fails too ({failed})", _LOG_HINT
+            )
+        return TargetLost(f"the endpoint stopped answering ({failed})")
+
+    def _loss(self) -> Exception:
+        assert self._running is not None
+        code = self._running.exit_code
+        lines = self._running.last_lines()
+        if code in (-9, -15):
+            return TargetLost(
+                f"the runtime was ended from outside (signal {-code}); last lines:\n{lines}"
+            )
+        return Nonconformance(
+            "a runtime that serves on", f"its process ended with {code}; last lines:\n{lines}"
+        )
+
+    def close(self) -> None:
+        """End what was started and give everything back."""
+        if self._transport is not None:
+            self._transport.close()
+            self._transport = None
+        if self._running is not None:
+            self._running.stop(self.descriptor.time.stop)
+            self._running = None
+
+
+_LOG_HINT = "look for a blocked event loop: unary calls must answer while a stream is busy"

@@ -1,0 +1,179 @@
+"""Frames as people read them: one line a message, kept for the report of a failure."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
+from pytest_meshnet.runtime.transport import StreamEnd
+
+KEPT_FRAMES = 200
+
+Frame = pb.SessionRequest | pb.SessionResponse | StreamEnd | bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TraceLine:
+    """A frame with its direction ("->" to the runtime), stream and time since the test began."""
+
+    seconds: float
+    stream: str
+    direction: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.seconds:8.3f} s  {self.stream:<4} {self.direction} {self.text}"
+
+
+class Trace:
+    """The last frames of a test, over all its streams."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._lines: deque[TraceLine] = deque(maxlen=KEPT_FRAMES)
+
+    def sent(self, stream: str, frame: Frame) -> None:
+        """Note a frame on its way to the runtime."""
+        self._add(stream, "->", frame)
+
+    def received(self, stream: str, frame: Frame) -> None:
+        """Note a frame from the runtime."""
+        self._add(stream, "<-", frame)
+
+    def _add(self, stream: str, direction: str, frame: Frame) -> None:
+        since = time.monotonic() - self._began
+        self._lines.append(TraceLine(since, stream, direction, describe(frame)))
+
+    def text(self, last: int = 40) -> str:
+        """The last lines; says how many came before them."""
+        lines = list(self._lines)[-last:]
+        before = len(self._lines) - len(lines)
+        head = [f"... {before} earlier frames"] if before > 0 else []
+        return "\n".join([*head, *map(str, lines)])
+
+
+def describe(frame: Frame) -> str:
+    """Say what a frame is in one line, without its payload."""
+    if isinstance(frame, bytes):
+        return f"{len(frame)} raw bytes"
+    if isinstance(frame, StreamEnd):
+        return f"end {frame.code} {frame.detail}".rstrip()
+    kind = frame.WhichOneof("kind")
+    if kind is None:
+        return "a message of no known kind"
+    return f"{kind} {_BODY[kind](getattr(frame, kind))}".rstrip()
+
+
+def _open(message: pb.SessionOpen) -> str:
+    return (
+        f"session={message.route_session_id!r} epoch={message.route_epoch} "
+        f"schema={message.schema_version} range={_range(message.shard_range)} "
+        f"proposed={_flow(message.proposed_flow_control)}"
+    )
+
+
+def _accepted(message: pb.SessionAccepted) -> str:
+    return (
+        f"session={message.route_session_id!r} epoch={message.route_epoch} "
+        f"settled={_flow(message.flow_control)}"
+    )
+
+
+def _chunk(message: pb.ActivationChunk) -> str:
+    envelope = message.envelope
+    position = envelope.position
+    return (
+        f"{_name(pb.Phase, envelope.phase)} work={envelope.work_id!r} "
+        f"step={envelope.idempotency_step} "
+        f"tokens={position.first_position}+{position.token_count} "
+        f"expects={envelope.cache_expectation.expected_past_len} "
+        f"mode={_name(pb.CacheMode, envelope.cache_expectation.mode)} "
+        f"final={envelope.chunk.final_chunk} {_tensors(message.bundle)}"
+    )
+
+
+def _decode(message: pb.DecodeStep) -> str:
+    return (
+        f"work={message.work_id!r} step={message.idempotency_step} position={message.position} "
+        f"expects={message.expected_past_len} {_tensor(message.tensor)}"
+    )
+
+
+def _ack(message: pb.Ack) -> str:
+    cache = message.cache_result
+    duplicate = " duplicate" if message.duplicate else ""
+    return (
+        f"work={message.work_id!r} step={message.idempotency_step} past_len={cache.past_len} "
+        f"mode={_name(pb.CacheMode, cache.mode)} hit={cache.cache_hit}{duplicate}"
+    )
+
+
+def _status(message: pb.ShardStatus) -> str:
+    error = message.error
+    return (
+        f"{_name(pb.ErrorCode, error.code)} work={message.work_id!r} "
+        f"step={message.idempotency_step} terminal={message.terminal} "
+        f"retryable={error.retryable} actual_past_len={error.actual_past_len} {error.detail!r}"
+    )
+
+
+def _flow(message: pb.FlowControl) -> str:
+    return (
+        f"(credits {message.credits_granted}, in flight {message.max_inflight_chunks}, "
+        f"{message.max_chunk_bytes} bytes, {message.max_prefill_chunk_tokens} tokens)"
+    )
+
+
+def _signal(message: pb.ReleaseSignal | pb.CancelSignal) -> str:
+    return (
+        f"session={message.route_session_id!r} epoch={message.route_epoch} work={message.work_id!r}"
+    )
+
+
+def _range(message: pb.ShardRange) -> str:
+    return f"{message.start_layer}:{message.end_layer}@{message.effective_start_layer}"
+
+
+def _tensors(bundle: pb.TensorBundle) -> str:
+    return "[" + ", ".join(_tensor(tensor) for tensor in bundle.tensors) + "]"
+
+
+def _tensor(message: pb.NamedTensor) -> str:
+    dtype = _name(pb.DType, message.dtype).lower()
+    return f"{message.name}:{dtype}{list(message.shape)}"
+
+
+_PREFIXES = {
+    pb.Phase: "PHASE_",
+    pb.CacheMode: "CACHE_MODE_",
+    pb.ErrorCode: "ERROR_CODE_",
+    pb.DType: "DTYPE_",
+}
+
+
+def _name(enum: object, value: int) -> str:
+    known = enum.DESCRIPTOR.values_by_number  # type: ignore[attr-defined]
+    if value not in known:
+        return f"unknown({value})"
+    return str(known[value].name).removeprefix(_PREFIXES[enum])  # type: ignore[index]
+
+
+def code_name(code: int) -> str:
+    """The name of an error code without its prefix ("CACHE_MISS")."""
+    return _name(pb.ErrorCode, code)
+
+
+_BODY: dict[str, Callable[..., str]] = {
+    "open": _open,
+    "chunk": _chunk,
+    "decode": _decode,
+    "flow_control": _flow,
+    "release": _signal,
+    "cancel": _signal,
+    "accepted": _accepted,
+    "ack": _ack,
+    "status": _status,
+}
