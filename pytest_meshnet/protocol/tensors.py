@@ -102,7 +102,8 @@ class Tensor:
         if dtype is DType.FLOAT32:
             return cls(name, dtype, shape, values.tobytes())
         if dtype is DType.FLOAT16:
-            return cls(name, dtype, shape, values.astype("<f2").tobytes())
+            with np.errstate(over="ignore"):  # Beyond its range a value is infinite.
+                return cls(name, dtype, shape, values.astype("<f2").tobytes())
         if dtype is DType.BFLOAT16:
             return cls(name, dtype, shape, _bfloat16_bits(values).tobytes())
         raise ValueError(f"{dtype.name} is not a floating-point dtype")

@@ -1,8 +1,8 @@
 """The catalogue of mutants, which must fail, and variants, which must pass.
 
 A class decorated with `mutant` or `variant` breaks or bends the reference worker: it subclasses
-Worker, Rules, or ModelWrapper. A function decorated with `suite_mutant` patches the suite's own codec
-or schema in the process that runs the tests. Names are the Python names in kebab case.
+Worker, Rules, or ModelWrapper. A function decorated with `suite_mutant` patches the suite's own
+codec or schema in the process that runs the tests. Names are the Python names in kebab case.
 """
 
 from __future__ import annotations
@@ -30,6 +30,10 @@ _MODULES = (
     "pytest_meshnet.reference.mutants.opening",
     "pytest_meshnet.reference.mutants.prefill",
     "pytest_meshnet.reference.mutants.decode",
+    "pytest_meshnet.reference.mutants.idempotency",
+    "pytest_meshnet.reference.mutants.epochs",
+    "pytest_meshnet.reference.mutants.reports",
+    "pytest_meshnet.reference.mutants.lifetimes",
     "pytest_meshnet.reference.variants",
 )
 
@@ -82,8 +86,11 @@ def variant(change: C) -> C:
     return _enter("variant", "", change)
 
 
+_BETWEEN_WORDS = re.compile(r"_|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+
 def _enter(kind: Kind, requirement: str, change: C) -> C:
-    name = re.sub(r"_|(?<=[a-z0-9])(?=[A-Z])", "-", change.__name__).lower()
+    name = _BETWEEN_WORDS.sub("-", change.__name__).lower()
     if name in _ENTRIES:
         raise ValueError(f"two entries of the catalogue are named {name}")
     if not change.__doc__:
@@ -120,7 +127,9 @@ def build(name: str, served: ServedShard, model: ShardModel) -> tuple[Worker, Sh
         return change(served), model
     if issubclass(change, Rules):
         return Worker(served, change(served)), model
-    return Worker(served), change(model)
+    if issubclass(change, ModelWrapper):
+        return Worker(served), change(model)
+    raise TypeError(f"{name} changes {change}, which is no Worker, Rules or ModelWrapper")
 
 
 def build_small(name: str, descriptor: Descriptor) -> tuple[Worker, ShardModel]:

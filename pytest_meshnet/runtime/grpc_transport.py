@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
+from grpc_status import rpc_status  # type: ignore[import-untyped]
 
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.runtime.transport import Stream, StreamEnd, UnaryFailed
@@ -28,6 +29,19 @@ _OPTIONS = (
 
 def _to_bytes(message: Any) -> bytes:
     return message if isinstance(message, bytes) else message.SerializeToString()
+
+
+def _shard_error(error: Any) -> pb.ShardError | None:
+    """The ShardError in the details of a rich status, None where there is none."""
+    try:
+        status = rpc_status.from_call(error)
+    except ValueError:  # Its code or message disagrees with the plain status.
+        return None
+    found = pb.ShardError()
+    for detail in status.details if status is not None else ():
+        if detail.Unpack(found):
+            return found
+    return None
 
 
 class GrpcStream:
@@ -109,7 +123,9 @@ class GrpcTransport:
             try:
                 return method(request, timeout=timeout, wait_for_ready=wait_for_ready)
             except grpc.RpcError as error:
-                raise UnaryFailed(error.code().name, error.details() or "") from None
+                raise UnaryFailed(
+                    error.code().name, error.details() or "", _shard_error(error)
+                ) from None
 
         return call
 

@@ -32,7 +32,7 @@ from pytest_meshnet.protocol.machines.events import (
     Work,
 )
 from pytest_meshnet.protocol.machines.worker import Worker
-from pytest_meshnet.runtime.transport import Stream, StreamEnd
+from pytest_meshnet.runtime.transport import Stream, StreamEnd, UnaryFailed
 
 Answer = TypeVar("Answer", bound=UnaryReply)
 
@@ -126,7 +126,9 @@ class InProcessTransport:
     def _call(self, request: UnaryRequest, kind: type[Answer]) -> Answer:
         number = next(self._numbers)
         self.post(UnaryCalled(number, request))
-        reply = self._replies.pop(number)
+        reply = self._replies.pop(number, None)
+        if reply is None:
+            raise UnaryFailed("DEADLINE_EXCEEDED", "the call was not answered")
         if not isinstance(reply, kind):
             raise TypeError(f"the Worker answered {type(request)} with {type(reply)}")
         return reply

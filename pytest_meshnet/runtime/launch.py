@@ -25,6 +25,9 @@ LOG_LINES = 15
 # How long one readiness call may connect before the process is looked at again, in seconds.
 _LOOK = 0.5
 
+# Limit of a command of the descriptor, in seconds.
+_COMMAND = 30.0
+
 
 def free_port() -> int:
     """An ephemeral port that was free a moment ago."""
@@ -49,14 +52,14 @@ class RunningShard:
         self.port = free_port()
         self.address = f"{HOST}:{self.port}"
         self._log = tempfile.TemporaryFile(prefix="meshnet-")  # noqa: SIM115
-        words = {
+        self._words = {
             "python": sys.executable,
             "host": HOST,
             "port": str(self.port),
             "listen": self.address,
             "folder": str(folder),
         }
-        self.command = fill(launch.command, words)
+        self.command = fill(launch.command, self._words)
         guard = [sys.executable, "-m", "pytest_meshnet.runtime.guard", str(os.getpid())]
         self._process = subprocess.Popen(
             [*guard, *self.command],
@@ -72,6 +75,14 @@ class RunningShard:
     def pid(self) -> int:
         """Process id of the runtime."""
         return self._process.pid
+
+    def command_on(self, command: Command) -> None:
+        """Run a command about this process; {pid} is its process id. Raises Refusal."""
+        filled = fill(command, {**self._words, "pid": str(self.pid)})
+        try:
+            subprocess.run(filled, check=True, capture_output=True, text=True, timeout=_COMMAND)
+        except (OSError, subprocess.SubprocessError) as error:
+            raise Refusal(f"{' '.join(filled)} failed: {error}; correct the command") from None
 
     @property
     def exit_code(self) -> int | None:
@@ -118,6 +129,11 @@ class RunningShard:
         """Give a dying process `limit` seconds to end."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(limit)
+
+    def kill(self) -> None:
+        """SIGKILL the process and its children, and wait until it is gone."""
+        self._signal(signal.SIGKILL)
+        self._process.wait()
 
     def stop(self, limit: float) -> None:
         """SIGTERM, then after `limit` seconds SIGKILL, to the process and its children."""

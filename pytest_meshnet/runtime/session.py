@@ -100,6 +100,18 @@ class Session:
             self._receive(until, f"the answer to work {exchange.work_id!r} step {exchange.step}")
         return exchange
 
+    def wait_or_end(self, exchange: Exchange) -> Exchange:
+        """Wait until nothing more is due for a unit, or its stream has ended in any way."""
+        until = self._deadline()
+        while not exchange.done and self.client.ended is None and self.ended is None:
+            what = f"the answer to work {exchange.work_id!r} step {exchange.step}"
+            self._receive(until, what, ending=True)
+        return exchange
+
+    def result(self, exchange: Exchange) -> Rows:
+        """Wait for a unit, require that it was applied, and return its result rows."""
+        return rows_of([self.applied(self.wait(exchange))])
+
     def wait_for_end(self) -> pb.ShardStatus | None:
         """Read until the stream ends. Returns the terminal status, None when there was none."""
         until = self._deadline()
@@ -107,13 +119,29 @@ class Session:
             self._receive(until, "the end of the stream", ending=True)
         return self.client.ended
 
+    def await_end(self) -> str:
+        """Read until the stream ends, whatever of, and return its gRPC status name.
+
+        For tests that end the runtime themselves. Raises Nonconformance when it stays open.
+        """
+        until = self._deadline()
+        while self.ended is None:
+            try:
+                frame = self._stream.receive(max(0.0, until - time.monotonic()))
+            except TimeoutError as silence:
+                raise Nonconformance("the end of the stream", str(silence)) from None
+            self._trace.received(self._name, frame)
+            if isinstance(frame, StreamEnd):
+                self.ended = frame
+        return self.ended.code
+
     def _deadline(self) -> float:
         return time.monotonic() + self._target.descriptor.time.answer
 
     def _receive(self, until: float, what: str, *, ending: bool = False) -> None:
-        """Take in one frame. An end of the stream is a finding unless it is waited for."""
+        """Take in one frame. To wait beyond an end is a finding, unless it is waited for."""
         if self.ended is not None and not ending:
-            raise self._gone(what)
+            raise self._breakdown(what) or self._gone(what)
         try:
             frame = self._stream.receive(max(0.0, until - time.monotonic()))
         except TimeoutError as silence:
@@ -121,8 +149,8 @@ class Session:
         self._trace.received(self._name, frame)
         if isinstance(frame, StreamEnd):
             self.ended = frame
-            if not ending or self._breakdown(what) is not None:
-                raise self._gone(what)
+            if (lost := self._breakdown(what)) is not None:
+                raise lost
             return
         try:
             self.client.receive(frame)
@@ -136,10 +164,8 @@ class Session:
         last = describe(pb.SessionResponse(status=strays[-1]))
         return _Silence(what, f"{silence}; before, a status that names no unit in flight: {last}")
 
-    def _gone(self, what: str) -> Exception:
+    def _gone(self, what: str) -> Nonconformance:
         assert self.ended is not None
-        if (lost := self._breakdown(what)) is not None:
-            return lost
         status = self.client.ended
         because = f" after {describe(pb.SessionResponse(status=status))}" if status else ""
         return Nonconformance(what, f"the stream ended with {self.ended.code}{because}")
@@ -261,7 +287,7 @@ class Session:
         `full` sends it as an ActivationChunk instead of a DecodeStep.
         """
         message = self.client.decode(tensor, full=full)
-        return rows_of([self.applied(self.exchange(message))])
+        return self.result(self.send_unit(message))
 
 
 def rows_of(exchanges: Sequence[Exchange]) -> Rows:

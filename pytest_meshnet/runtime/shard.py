@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,7 +18,7 @@ from pytest_meshnet.runtime.errors import Nonconformance
 from pytest_meshnet.runtime.session import Session, joined
 from pytest_meshnet.runtime.target import Target
 from pytest_meshnet.runtime.trace import Trace, describe
-from pytest_meshnet.runtime.transport import Transport
+from pytest_meshnet.runtime.transport import Transport, UnaryFailed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -106,6 +108,13 @@ class ShardUnderTest:
         context = self.report.max_context_tokens
         return min(wanted, context) if context else wanted
 
+    def fitted(self, counts: Sequence[int], spare: int = 0) -> list[int]:
+        """The chunks of `counts`, cut off where they and `spare` tokens fill the context."""
+        room = self.length(sum(counts) + spare) - spare
+        starts = [sum(counts[:index]) for index in range(len(counts))]
+        parts = zip(counts, starts, strict=True)
+        return [min(count, room - start) for count, start in parts if start < room]
+
     def seam(
         self, session_id: str | None = None, epoch: int = 1, effective_start: int | None = None
     ) -> Seam:
@@ -137,13 +146,16 @@ class ShardUnderTest:
         until = time.monotonic() + self.target.descriptor.time.cleanup
         while True:
             session = self.unopened(seam)
-            status = session.try_open(session.client.open(proposed))
-            if isinstance(status, pb.SessionAccepted):
-                return session
-            full = status.error.code == pb.ERROR_CODE_RESOURCE_EXHAUSTED and status.error.retryable
-            if not full or time.monotonic() > until:
-                raise Nonconformance("accepted", describe(pb.SessionResponse(status=status)))
-            session.wait_for_end()
+            with ExitStack() as unless_accepted:
+                unless_accepted.callback(session.drop)
+                status = session.try_open(session.client.open(proposed))
+                if isinstance(status, pb.SessionAccepted):
+                    unless_accepted.pop_all()
+                    return session
+                full = status.error.code == pb.ERROR_CODE_RESOURCE_EXHAUSTED
+                if not (full and status.error.retryable) or time.monotonic() > until:
+                    raise Nonconformance("accepted", describe(pb.SessionResponse(status=status)))
+                session.wait_for_end()
 
     def undisturbed(self, prompt: Tensor, *steps: Tensor, seam: Seam | None = None) -> Rows:
         """What a session of its own gives that prefills `prompt` and decodes `steps`, as rows.
@@ -153,6 +165,48 @@ class ShardUnderTest:
         """
         with self.session(seam) as session:
             return joined(session.prefill(prompt), *(session.decode(step) for step in steps))
+
+    # Unary calls -------------------------------------------------------------------------------
+
+    def health(self) -> pb.HealthReport:
+        """What Health says now."""
+        request = pb.HealthRequest(schema_version=pb.SCHEMA_VERSION_1)
+        return self.transport.health(request, self.answer_time)
+
+    def release(self, seam: Seam) -> tuple[pb.ShardError, bool]:
+        """Release by the unary call: the error, empty where there was none, and `released`."""
+        request = pb.ReleaseRequest(
+            schema_version=pb.SCHEMA_VERSION_1,
+            route_session_id=seam.session_id,
+            route_epoch=seam.epoch,
+        )
+        try:
+            response = self.transport.release(request, self.answer_time)
+        except UnaryFailed as failed:
+            return self._carried(failed, "Release"), False
+        return response.error, response.released
+
+    def cancel(self, seam: Seam, work_id: str = "") -> tuple[pb.ShardError, int]:
+        """Cancel by the unary call: the error, empty where there was none, and the count."""
+        request = pb.CancelRequest(
+            schema_version=pb.SCHEMA_VERSION_1,
+            route_session_id=seam.session_id,
+            route_epoch=seam.epoch,
+            work_id=work_id,
+        )
+        try:
+            response = self.transport.cancel(request, self.answer_time)
+        except UnaryFailed as failed:
+            return self._carried(failed, "Cancel"), 0
+        return response.error, response.cancelled_work_items
+
+    def _carried(self, failed: UnaryFailed, call: str) -> pb.ShardError:
+        """The ShardError of a failed call; a status without one is a finding, or a loss."""
+        if failed.error is not None:
+            return failed.error
+        raise self.target.loss(f"the answer to {call}") or Nonconformance(
+            f"an answer to {call}, or a status that carries a ShardError", str(failed)
+        )
 
     # Equality ----------------------------------------------------------------------------------
 
@@ -175,17 +229,17 @@ class ShardUnderTest:
 
         if actual.shape != expected.shape:
             raise Nonconformance(f"{what}: shape {expected.shape}", f"shape {actual.shape}")
-        absolute = self.tolerance.absolute * self.target.descriptor.model.input_scale
-        allowed = absolute + self.tolerance.relative * np.abs(expected)
-        excess = np.abs(actual - expected) - allowed
-        bad = ~(excess <= 0)
+        scale = self.target.descriptor.model.input_scale
+        ratios = self.tolerance.ratios(actual, expected, scale)
+        bad = ratios > 1
         if bad.any():
-            worst = np.unravel_index(int(np.nanargmax(np.where(bad, excess, -np.inf))), bad.shape)
+            worst = np.unravel_index(int(np.argmax(ratios)), bad.shape)
             raise Nonconformance(
-                f"{what}: equal within {absolute:.3g} + {self.tolerance.relative:.3g} * |value|",
+                f"{what}: equal within {self.tolerance.absolute * scale:.3g} + "
+                f"{self.tolerance.relative:.3g} * |value|",
                 f"{int(bad.sum())} of {bad.size} values differ, the worst at "
                 f"{tuple(int(i) for i in worst)}: {actual[worst]:.6g} instead of "
-                f"{expected[worst]:.6g}",
+                f"{expected[worst]:.6g}, {ratios[worst]:.3g} times what is allowed",
                 "compare both runs row by row; a first wrong row points at positions or masks",
             )
 

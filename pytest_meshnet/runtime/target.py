@@ -54,7 +54,7 @@ class Target:
         self._running: RunningShard | None = None
         self._transport: Transport | None = None
         self._starts = 0
-        # Tells this run's sessions from an earlier run's at the same endpoint, whose fences live on.
+        # Tells this run's sessions from an earlier run's, whose fences live on at an endpoint.
         self.run_tag = secrets.token_hex(4)
         self.report = pb.CapabilityReport()
 
@@ -127,6 +127,23 @@ class Target:
         """Process id of a started runtime."""
         return self._running.pid if self._running else None
 
+    @property
+    def address(self) -> str:
+        """Where a started runtime listens ("host:port")."""
+        assert self._running is not None
+        return self._running.address
+
+    def kill(self) -> None:
+        """SIGKILL a started runtime, as a machine that fails would, and wait until it is gone."""
+        assert self._running is not None
+        self._running.kill()
+
+    def drain(self) -> None:
+        """Run the drain command of the descriptor on a started runtime. Raises Refusal."""
+        assert self._running is not None
+        assert self.spec.drain is not None
+        self._running.command_on(self.spec.drain)
+
     def log(self) -> str:
         """What a started runtime wrote; empty for an endpoint."""
         return self._running.log() if self._running else ""
@@ -149,7 +166,7 @@ class Target:
             "later_start": Fact(spec.later_start, "descriptor"),
             "tail": Fact(self.is_tail, "descriptor"),
             "stall_hook": Fact(spec.stall_hook and launchable, "descriptor"),
-            "drain_command": Fact(spec.drain is not None, "descriptor"),
+            "drain_command": Fact(spec.drain is not None and launchable, "descriptor"),
         }
 
     # Whether it still lives --------------------------------------------------------------------
@@ -172,6 +189,8 @@ class Target:
         A runtime that ends by itself broke during the test at hand; one ended from outside, by
         SIGTERM or SIGKILL, says nothing about conformance. An endpoint cannot tell which.
         """
+        if self._in_process is not None:
+            return None
         if self._running is not None and self._running.exit_code is not None:
             return self._loss()
         request = pb.HealthRequest(schema_version=pb.SCHEMA_VERSION_1)

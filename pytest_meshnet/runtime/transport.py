@@ -20,12 +20,17 @@ class StreamEnd:
 
 
 class UnaryFailed(Exception):
-    """A unary call ended with a gRPC status instead of a reply. `code` is the status name."""
+    """A unary call ended with a gRPC status instead of a reply. `code` is the status name.
 
-    def __init__(self, code: str, detail: str) -> None:
+    `error` is the ShardError that travelled in the details of the status (google.rpc.Status), if
+    there was one.
+    """
+
+    def __init__(self, code: str, detail: str, error: pb.ShardError | None = None) -> None:
         super().__init__(f"{code}: {detail}")
         self.code = code
         self.detail = detail
+        self.error = error
 
 
 class Stream(Protocol):

@@ -209,10 +209,10 @@ class Rules:
 
     def check_decode_cache(self, session: Session, unit: Unit) -> None:
         """A decode needs a finished prefill of exactly the expected length."""
-        if session.held == 0 or unit.expected_past_len != session.held:
+        if unit.expected_past_len != session.held:
             raise self.cache_miss(session, "the decode does not begin where the state ends")
         if not session.finished:
-            raise self.cache_miss(session, "the prefill has not ended")
+            raise self.cache_miss(session, "no finished prefill is held")
 
     def cache_miss(self, session: Session, detail: str) -> Refused:
         """A miss that tells the true position."""

@@ -110,7 +110,8 @@ class Unit:
             position=envelope.position.first_position,
             expected_past_len=envelope.cache_expectation.expected_past_len,
             token_count=envelope.position.token_count,
-            final=envelope.chunk.final_chunk,
+            # Only a prefill comes in chunks: a decode step is whole whatever its flag says.
+            final=envelope.chunk.final_chunk or envelope.phase == pb.PHASE_DECODE,
             deadline=envelope.deadline_unix_nanos,
             envelope=envelope,
             bundle=chunk.bundle,

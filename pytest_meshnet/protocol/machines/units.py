@@ -79,12 +79,7 @@ class UnitPipeline:
                 self.begin(session, item)
             except Refused as refused:
                 self.refuse_unit(session, item, refused)
-        if (
-            session.half_closed
-            and not session.queue
-            and session.running is None
-            and self.table.is_live(session)
-        ):
+        if session.half_closed and session.running is None and self.table.is_live(session):
             self.end(session)
             self.effects.append(Close(session.stream))
 
@@ -137,8 +132,7 @@ class UnitPipeline:
                 self.refuse_unit(session, unit, fault)
             else:
                 self.apply(session, unit, event.outcome)
-        if self.table.is_live(session):
-            self.pump(session)
+        self.pump(session)
 
     def apply(self, session: Session, unit: Unit, outcome: Outcome) -> None:
         """Commit an outcome: state, step and answer change together."""

@@ -73,13 +73,20 @@ class Worker(UnitPipeline):
             self.on_release_signal(session, event.message.release)
         elif kind == "cancel":
             self.on_cancel_signal(session, event.message.cancel)
+        elif kind == "open":
+            self.on_second_open(session, event.message.open)
         elif kind != "flow_control":  # Only workers grant; a grant from a client is ignored.
-            self.on_stray_message(session, kind)
+            self.on_unknown_message(session)
 
-    def on_stray_message(self, session: Session, kind: str | None) -> None:
-        """A second open, or a message of no kind."""
-        what = "the stream is open already" if kind == "open" else "a message of no known kind"
-        self.send_status(session, "", 0, Refused(pb.ERROR_CODE_PAYLOAD_CORRUPT, what))
+    def on_second_open(self, session: Session, message: pb.SessionOpen) -> None:  # noqa: ARG002
+        """A stream is opened once; the session goes on."""
+        refused = Refused(pb.ERROR_CODE_PAYLOAD_CORRUPT, "the stream is open already")
+        self.send_status(session, "", 0, refused)
+
+    def on_unknown_message(self, session: Session) -> None:
+        """A message of no kind that this version knows."""
+        refused = Refused(pb.ERROR_CODE_PAYLOAD_CORRUPT, "a message of no known kind")
+        self.send_status(session, "", 0, refused)
 
     def on_release_signal(self, session: Session, signal: pb.ReleaseSignal) -> None:
         """An in-band release takes effect after the units before it."""

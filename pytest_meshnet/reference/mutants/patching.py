@@ -56,13 +56,19 @@ def edited_schema(edit: Edit) -> None:
     as the generated module builds them, in a descriptor pool of their own: the default pool keeps
     one definition of a name for good.
     """
-    file = File.FromString(shard_runtime_pb2.DESCRIPTOR.serialized_pb)
+    published = File.FromString(shard_runtime_pb2.DESCRIPTOR.serialized_pb)
+    file = File()
+    file.CopyFrom(published)
     edit(file)
     stubs = ModuleType(_STUBS)
     descriptor = descriptor_pool.DescriptorPool().AddSerializedFile(file.SerializeToString())
     stubs.DESCRIPTOR = descriptor  # type: ignore[attr-defined]
     builder.BuildMessageAndEnumDescriptors(descriptor, vars(stubs))
     builder.BuildTopDescriptorsAndMessages(descriptor, _STUBS, vars(stubs))
+    for enum in file.enum_type:
+        # Tables of other modules have the wrappers of enums for their keys.
+        if enum in published.enum_type:
+            setattr(stubs, enum.name, getattr(shard_runtime_pb2, enum.name))
     sys.modules[_STUBS] = stubs
     replace(generated, "shard_runtime_pb2", stubs)
 

@@ -112,10 +112,11 @@ def codec_that_writes_checksums_little_endian() -> None:
 
 
 @schema_mutant("WIRE-04")
-def envelope_with_swapped_ids(file: File) -> None:
-    """Session id and work id have changed numbers: every message parses and means another."""
-    work, session = (field(file, "Envelope", name) for name in ("work_id", "route_session_id"))
-    work.number, session.number = session.number, work.number
+def fingerprint_with_swapped_labels(file: File) -> None:
+    """Recipe version and catalogue version have changed numbers: all parses and means another."""
+    recipe = field(file, "Fingerprint", "recipe_version")
+    catalogue = field(file, "Fingerprint", "catalogue_version")
+    recipe.number, catalogue.number = catalogue.number, recipe.number
 
 
 @schema_mutant("WIRE-04")
@@ -139,28 +140,34 @@ def codec_that_joins_backwards() -> None:
 # WIRE-05 -----------------------------------------------------------------------------------------
 
 
-def _know_9999(file: File, name: str) -> None:
-    """The number of the newer peer means a flag here, which 12345 becomes true in."""
-    added = message(file, name).field.add(name="newer", number=9999)
+def _know(file: File, name: str, number: int) -> None:
+    """Give a number of the newer peer a meaning: a flag, of which 12345 is one."""
+    added = message(file, name).field.add(name="newer", number=number)
     added.label, added.type = Field.LABEL_OPTIONAL, Field.TYPE_BOOL
 
 
 @schema_mutant("WIRE-05")
 def request_that_knows_9999(file: File) -> None:
     """Number 9999 of a stream message is a bool: what a newer peer puts there becomes 1."""
-    _know_9999(file, "SessionRequest")
+    _know(file, "SessionRequest", 9999)
+
+
+@schema_mutant("WIRE-05")
+def request_that_knows_9735(file: File) -> None:
+    """Number 9735 of a stream message, that of the published bytes, is a bool."""
+    _know(file, "SessionRequest", 9735)
 
 
 @schema_mutant("WIRE-05")
 def report_that_knows_9999(file: File) -> None:
     """Number 9999 of the capability report is a bool."""
-    _know_9999(file, "CapabilityReport")
+    _know(file, "CapabilityReport", 9999)
 
 
 @schema_mutant("WIRE-05")
 def envelope_that_knows_9999(file: File) -> None:
     """Number 9999 of the envelope is a bool."""
-    _know_9999(file, "Envelope")
+    _know(file, "Envelope", 9999)
 
 
 # WIRE-06 -----------------------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""Keys, envelopes and trust: who says something, and whether that is somebody we know."""

@@ -1,0 +1,1 @@
+"""Where the processes of a test really are, and what that proves."""

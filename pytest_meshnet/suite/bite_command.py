@@ -1,0 +1,93 @@
+"""`pytest-meshnet mutants`: the catalogue of wrong workers, and the proof that each is caught."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from pytest_meshnet.ledger.verdict import INCOMPLETE
+
+if TYPE_CHECKING:
+    from pytest_meshnet.reference.catalogue import Entry
+    from pytest_meshnet.suite.bite import Bite
+
+
+@click.command()
+@click.option("--list", "listing", is_flag=True, help="Print every mutant and variant.")
+@click.option("--run", "running", is_flag=True, help="Run the tests that must kill each mutant.")
+@click.option("--json", "file", type=click.Path(path_type=Path), help="Write the results there.")
+@click.option(
+    "-n",
+    "processes",
+    type=click.IntRange(1),
+    default=os.cpu_count() or 1,
+    show_default="one a core",
+    help="Mutants at a time.",
+)
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+def mutants(
+    *, listing: bool, running: bool, file: Path | None, processes: int, ids: tuple[str, ...]
+) -> NoReturn:
+    """List the mutants and variants, or run the mutants named by ID (a name or a requirement).
+
+    Exit code 1: a mutant survives, or is caught by nothing but a crash; 3: the suite is broken.
+    """
+    if listing == running:
+        raise click.UsageError("say --list or --run")
+    chosen = _chosen(ids)
+    if listing:
+        for one in chosen:
+            click.echo(f"{one.kind:<13}{one.requirement:<12}{one.name}: {one.text}")
+        sys.exit(0)
+    sys.exit(_run([one for one in chosen if one.requirement], processes, file))
+
+
+def _chosen(ids: Sequence[str]) -> list[Entry]:
+    from pytest_meshnet.reference.catalogue import entries
+
+    known = entries()
+    for name in ids:
+        if not any(name in (one.name, one.requirement) for one in known):
+            raise click.UsageError(f"no mutant, variant or requirement {name!r}: see --list")
+    return [one for one in known if not ids or one.name in ids or one.requirement in ids]
+
+
+def _run(chosen: Sequence[Entry], processes: int, file: Path | None) -> int:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    from pytest_meshnet.suite.bite import bite
+    from pytest_meshnet.suite.certify import CollectionFailed, planned_tests
+
+    try:
+        tests = planned_tests()
+    except CollectionFailed as error:
+        click.echo(f"the suite cannot be collected:\n{error}", err=True)
+        return INCOMPLETE
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    bites = []
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task("mutants", total=len(chosen))
+        for one in bite(chosen, tests, processes):
+            bites.append(one)
+            click.echo(_line(one))
+            progress.advance(task)
+    bites.sort(key=lambda one: (one.requirement, one.mutant))
+    if file is not None:
+        file.write_text(json.dumps([asdict(one) for one in bites], indent=2) + "\n")
+    alive = [one for one in bites if one.fate != "killed"]
+    click.echo(f"{len(bites) - len(alive)} of {len(bites)} mutants killed")
+    return 1 if alive or not bites else 0
+
+
+def _line(one: Bite) -> str:
+    by = f" by {one.killers[0]}" if one.killers else ""
+    return f"{one.fate:<13}{one.requirement:<12}{one.mutant}{by} ({one.seconds:.1f} s)"

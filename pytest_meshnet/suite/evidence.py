@@ -1,0 +1,123 @@
+"""What a run gives to the evidence room: a bundle from its controller, a journal per process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_meshnet.evidence.bundle import About, BundleError, BundleWriter
+from pytest_meshnet.evidence.documents import Named, Plugin
+from pytest_meshnet.evidence.journal import Collection, CollectionError
+from pytest_meshnet.evidence.recorder import Recorder
+from pytest_meshnet.evidence.signing.keys import KeyRefused, SigningKey
+from pytest_meshnet.options import OPTIONS
+from pytest_meshnet.suite.run import Outcome
+
+if TYPE_CHECKING:
+    from pytest_meshnet.suite.run import Run
+
+TICKET = "meshnet_ticket"
+
+
+@dataclass(slots=True)
+class Feed:
+    """The journal of this process and, where the run is controlled, the bundle."""
+
+    recorder: Recorder
+    bundle: BundleWriter | None = None
+
+
+def open_feed(config: pytest.Config, run: Run) -> Feed | None:
+    """Start the bundle, or join it as an xdist worker; None when no evidence is wanted.
+
+    An unusable key or folder ends the run with exit code 2.
+    """
+    workerinput: dict[str, Any] | None = getattr(config, "workerinput", None)
+    if workerinput is not None:
+        ticket = workerinput.get(TICKET)
+        return Feed(Recorder.join(ticket, workerinput["workerid"])) if ticket else None
+    if run.settings.out is None:
+        return None
+    try:
+        key = _key(run)
+        bundle = BundleWriter.create(run.settings.out, _about(config, run), key)
+    except (KeyRefused, BundleError) as error:
+        pytest.exit(f"refused: {error}", returncode=2)
+    return Feed(bundle.recorder, bundle)
+
+
+def _key(run: Run) -> SigningKey:
+    path = run.settings.signing_key
+    return SigningKey.load(path) if path else SigningKey.make_ephemeral()
+
+
+def _about(config: pytest.Config, run: Run) -> About:
+    settings = run.settings
+    expect = settings.expect.read_text(encoding="utf-8") if settings.expect else ""
+    found = {
+        Plugin(distribution.project_name, distribution.version)
+        for _, distribution in config.pluginmanager.list_plugin_distinfo()
+    }
+    return About(
+        target=Named(run.target.name, run.target.digest),
+        profiles=tuple(sorted(run.claimed)),
+        ledger=run.ledger,
+        certificate=settings.certificate,
+        plugins=tuple(sorted(found, key=lambda one: one.name)),
+        challenge=settings.challenge,
+        expected_failures=expect,
+        options=_options(config),
+    )
+
+
+def _options(config: pytest.Config) -> dict[str, str]:
+    given = {one.key: config.getoption(one.key) for one in OPTIONS}
+    return {key: str(value) for key, value in given.items() if value is not None}
+
+
+def write_collection(run: Run, lanes: Mapping[str, str]) -> None:
+    """Record what this process collected, and sign it as the plan where the run is controlled.
+
+    `lanes` maps hardware tests to their lane.
+    """
+    if run.feed is None:
+        return
+    found = Collection(
+        tests=tuple(run.planned.values()),
+        deselected=tuple(run.deselected.values()),
+        errors=tuple(CollectionError(name, text) for name, text in run.errors.items()),
+        hardware=lanes,
+    )
+    run.feed.recorder.collected(found)
+    if run.feed.bundle is not None:
+        run.feed.bundle.plan(found)
+
+
+def take_plan_of(run: Run, process: str) -> None:
+    """Sign as the plan what an xdist worker collected; the first worker counts."""
+    if run.feed is not None and run.feed.bundle is not None and not run.feed.bundle.planned:
+        run.feed.bundle.plan_from(process)
+
+
+def judge_journals(run: Run) -> Outcome | None:
+    """Judge the run from its journals; None when there are none or they are broken."""
+    if run.feed is None or run.feed.bundle is None:
+        return None
+    summary = run.feed.bundle.summary()
+    return Outcome(summary.judgements, summary.verdict)
+
+
+def close_feed(run: Run, exit_status: int) -> None:
+    """End the journal of this process and seal the bundle where the run is controlled.
+
+    Raises BundleError when it cannot be sealed; the run is then unsealed and proves nothing.
+    """
+    if run.feed is None:
+        return
+    if run.feed.bundle is None:
+        run.feed.recorder.finish(exit_status)
+    else:
+        run.feed.bundle.seal(exit_status)

@@ -1,0 +1,54 @@
+"""The one place where the plugin meets the module that holds the target and its fixtures.
+
+`pytest_meshnet.suite_fixtures` is imported only when a suite takes part in a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pytest_meshnet.ledger.applicability import Fact
+    from pytest_meshnet.runtime.descriptor import Descriptor
+
+
+def register_fixtures(config: pytest.Config) -> None:
+    """Make the fixtures of the suites known to pytest; a second call does nothing."""
+    module = _module()
+    if not config.pluginmanager.is_registered(module):
+        config.pluginmanager.register(module, "meshnet-fixtures")
+
+
+def descriptor(config: pytest.Config) -> Descriptor:
+    """Return the descriptor of the run's target. A refusal ends the run with exit code 2."""
+    from pytest_meshnet.runtime.errors import Refusal
+
+    try:
+        found: Descriptor = _module().descriptor_of(config)
+    except Refusal as refusal:
+        pytest.exit(f"refused: {refusal.message}", returncode=2)
+    return found
+
+
+def connect(config: pytest.Config) -> Mapping[str, Fact]:
+    """Reach or start the target and return the facts about it. Raises Refusal."""
+    found: Mapping[str, Fact] = _module().connect(config)
+    return found
+
+
+def disconnect(config: pytest.Config) -> None:
+    """Leave or stop the target."""
+    _module().disconnect(config)
+
+
+def trace_text(item: pytest.Item) -> str:
+    """Return the last frames of a test, decoded for a person; empty when there are none."""
+    return _module().trace_text(item) or ""
+
+
+def _module() -> Any:
+    return import_module("pytest_meshnet.suite_fixtures")

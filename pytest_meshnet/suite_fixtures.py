@@ -1,0 +1,195 @@
+"""What the tests of the suites ask for: the target of the run and the Shard they examine.
+
+A plugin of its own, registered only when a suite is collected; nothing here costs an unrelated run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+import pytest
+
+from pytest_meshnet.ledger.applicability import Fact
+from pytest_meshnet.options import Settings, settings
+from pytest_meshnet.runtime.descriptor import Descriptor, load
+from pytest_meshnet.runtime.errors import NotProvoked
+from pytest_meshnet.runtime.shard import ShardUnderTest
+from pytest_meshnet.runtime.target import InProcess, Target, choose_shard
+
+# What the need "sessions<=64" of the ledger asks for.
+MOST_PLACES = 64
+
+_TARGET = pytest.StashKey[Target]()
+_SMALL = pytest.StashKey[Target]()
+_SHARD = pytest.StashKey[ShardUnderTest]()
+_COUNTER = pytest.StashKey[list[int]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Set hypothesis up for tests over a network, and apply a suite mutant before any import."""
+    import hypothesis
+
+    chosen = settings(config)
+    hypothesis.settings.register_profile(
+        "meshnet",
+        deadline=None,
+        derandomize=chosen.certificate,
+        database=None,
+        print_blob=False,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    hypothesis.settings.load_profile("meshnet")
+    if name := _mutant_of(chosen):
+        from pytest_meshnet.reference.catalogue import apply_suite_mutant
+
+        apply_suite_mutant(name)
+
+
+def _mutant_of(chosen: Settings) -> str:
+    return chosen.target.partition(":")[2] if chosen.is_reference else ""
+
+
+def descriptor_of(config: pytest.Config) -> Descriptor:
+    """The descriptor of the run's target. Raises Refusal."""
+    chosen = settings(config)
+    return load(chosen.target, small=chosen.transport == "in-process")
+
+
+def connect(config: pytest.Config) -> Mapping[str, Fact]:
+    """Reach or start the target once in this process, and return what decides applicability.
+
+    Raises Refusal.
+    """
+    target = _connected(config)
+    target.ensure_alive()
+    return target.facts()
+
+
+def _connected(config: pytest.Config) -> Target:
+    if _TARGET not in config.stash:
+        chosen = settings(config)
+        descriptor = descriptor_of(config)
+        target = Target(
+            descriptor,
+            choose_shard(descriptor, chosen.shard),
+            place=_place(),
+            in_process=_in_process(chosen, descriptor),
+        )
+        config.stash[_TARGET] = target
+        target.connect()
+    return config.stash[_TARGET]
+
+
+def _place() -> int:
+    """0, or the number of this xdist worker."""
+    match = re.fullmatch(r"gw(\d+)", os.environ.get("PYTEST_XDIST_WORKER", ""))
+    return int(match[1]) if match else 0
+
+
+def _in_process(chosen: Settings, descriptor: Descriptor) -> InProcess | None:
+    if chosen.transport != "in-process":
+        return None
+    from pytest_meshnet.reference.catalogue import build_small
+    from pytest_meshnet.runtime.in_process import InProcessTransport
+
+    return lambda: InProcessTransport(*build_small(_mutant_of(chosen), descriptor))
+
+
+def disconnect(config: pytest.Config) -> None:
+    """End what `connect` and `small_shard` started."""
+    for key in (_SMALL, _TARGET):
+        if key in config.stash:
+            config.stash[key].close()
+            del config.stash[key]
+
+
+def trace_text(item: pytest.Item) -> str | None:
+    """The last frames of a test, None when it exchanged none."""
+    shard = item.stash.get(_SHARD, None)
+    return (shard.trace.text() or None) if shard else None
+
+
+@pytest.fixture
+def target(pytestconfig: pytest.Config) -> Target:
+    """The running target. Raises TargetLost when it was ended from outside."""
+    target = _connected(pytestconfig)
+    target.ensure_alive()
+    return target
+
+
+@pytest.fixture
+def shard(request: pytest.FixtureRequest, target: Target) -> ShardUnderTest:
+    """The Shard under test, with a trace of its own and session ids that no other test uses."""
+    return _examined(request, target)
+
+
+def _examined(request: pytest.FixtureRequest, target: Target) -> ShardUnderTest:
+    chosen = settings(request.config)
+    name = re.sub(r"[^A-Za-z0-9]+", "-", request.node.name).strip("-")[:60]
+    number = request.config.stash.setdefault(_COUNTER, [0])
+    number[0] += 1
+    prefix = f"{name}-{target.run_tag}-{number[0]}"
+    shard = ShardUnderTest(target, prefix, chosen.seed)
+    request.node.stash[_SHARD] = shard
+    return shard
+
+
+@pytest.fixture
+def small_shard(request: pytest.FixtureRequest, target: Target) -> ShardUnderTest:
+    """A Shard small enough to be filled, with at most 64 places.
+
+    The one under test, or where that has more and a start variant with reduced limits is declared,
+    one started with it, which then serves the rest of the run.
+    """
+    return _examined(request, _small_target(request.config, target))
+
+
+def _small_target(config: pytest.Config, target: Target) -> Target:
+    reduced = target.spec.reduced_limits
+    if target.report.max_concurrent_sessions <= MOST_PLACES or reduced is None:
+        return target
+    if _SMALL not in config.stash:
+        spec = replace(target.spec, launch=reduced)
+        config.stash[_SMALL] = Target(target.descriptor, spec)
+        config.stash[_SMALL].connect()
+    config.stash[_SMALL].ensure_alive()
+    return config.stash[_SMALL]
+
+
+@pytest.fixture
+def another_shard(
+    request: pytest.FixtureRequest, target: Target
+) -> Iterator[Callable[..., ShardUnderTest]]:
+    """Starts one more runtime for a test that drains, slows or ends it.
+
+    Call it with what to add to the environment. What was started is stopped after the test. Raises
+    NotProvoked where the target has no start command of its own.
+    """
+    started: list[Target] = []
+
+    def start(**environment: str) -> ShardUnderTest:
+        if target.spec.launch is None or target.pid is None:
+            raise NotProvoked("the target is not started by the suite")
+        one = Target(target.descriptor, target.spec)
+        started.append(one)
+        one.connect(extra=environment)
+        return _examined(request, one)
+
+    yield start
+    for one in started:
+        one.close()
+
+
+__all__ = [
+    "another_shard",
+    "connect",
+    "descriptor_of",
+    "disconnect",
+    "shard",
+    "small_shard",
+    "target",
+    "trace_text",
+]

@@ -1,0 +1,1 @@
+"""The artifact on disk: GGUF headers, the tensor inventory, who owns what, and verification."""

@@ -1,0 +1,1 @@
+"""Planning: machines and reserves, caches, seams, the published arithmetic, exact placement."""

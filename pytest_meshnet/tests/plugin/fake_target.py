@@ -1,0 +1,54 @@
+"""A target that does what a test wrote into target.json, in place of the real one."""
+
+import json
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from pytest_meshnet import layout
+from pytest_meshnet.ledger.applicability import Fact
+from pytest_meshnet.runtime.errors import Refusal, TargetLost
+
+
+def home():
+    return layout.folder("conformance").parent
+
+
+def told():
+    return json.loads((home() / "target.json").read_text())
+
+
+def note(line):
+    with (home() / "calls.txt").open("a") as calls:
+        calls.write(f"{line}\n")
+
+
+def descriptor_of(config):
+    if "descriptor_refusal" in told():
+        raise Refusal(told()["descriptor_refusal"])
+    return SimpleNamespace(name="fake", digest="ab" * 32, profiles=tuple(told()["profiles"]))
+
+
+def connect(config):
+    note(f"connect {os.getpid()}")
+    if "refusal" in told():
+        raise Refusal(told()["refusal"])
+    if "lost" in told():
+        raise TargetLost(told()["lost"])
+    return {name: Fact(value, source) for name, (value, source) in told()["facts"].items()}
+
+
+def disconnect(config):
+    note(f"disconnect {os.getpid()}")
+    if "disconnect_error" in told():
+        raise OSError(told()["disconnect_error"])
+
+
+def trace_text(item):
+    return told().get("frames")
+
+
+@pytest.fixture
+def target():
+    return "the fake target"

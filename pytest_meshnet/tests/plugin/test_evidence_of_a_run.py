@@ -1,0 +1,215 @@
+"""What a run leaves in its bundle, and that a verifier comes to the same verdict."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from pytest_meshnet import layout
+from pytest_meshnet.evidence.signing.keys import keygen
+from pytest_meshnet.evidence.verify import run_verify
+
+MIXED = """
+@requirement("WIRE-01")
+def test_wire(): pass
+
+@requirement("DECODE-01")
+def test_good(): pass
+
+@requirement("DECODE-02")
+def test_bad(): raise Nonconformance("four", "three")
+
+@requirement("KV-02")
+def test_kv(): pass
+"""
+
+
+def bundle_of(suite, out="out"):
+    (found,) = (path for path in (suite.project / out).iterdir() if path.is_dir())
+    return found
+
+
+def records(bundle, kind, journal="main"):
+    lines = (bundle / "journal" / f"{journal}.jsonl").read_text().splitlines()
+    return [one["body"] for one in map(json.loads, lines) if one["type"] == kind]
+
+
+@pytest.fixture
+def verified(suite, monkeypatch):
+    """Verify a bundle by the suite's own ledger; return (document, exit code)."""
+
+    def verified(bundle):
+        monkeypatch.setattr(layout, "folder", suite.home.joinpath)
+        text, code = run_verify(bundle, as_json=True)
+        return json.loads(text), code
+
+    return verified
+
+
+def test_every_phase_of_every_test_is_in_the_journal(suite):
+    suite.module(MIXED)
+    suite.run("--meshnet-out", "out")
+    bundle = bundle_of(suite)
+    phases = [(one["test"].partition("::")[2], one["when"], one["outcome"], one["kind"])
+              for one in records(bundle, "phase")]  # fmt: skip
+    passed = [("setup", "passed", ""), ("call", "passed", ""), ("teardown", "passed", "")]
+    bad = [passed[0], ("call", "failed", "nonconformance"), passed[2]]
+    kv = [("setup", "skipped", "not-claimed"), passed[2]]
+    assert phases == [
+        (name, *rest)
+        for name, steps in (
+            ("test_wire", passed),
+            ("test_good", passed),
+            ("test_bad", bad),
+            ("test_kv", kv),
+        )
+        for rest in steps
+    ]
+    assert [one["attempt"] for one in records(bundle, "attempt")] == [1, 1, 1, 1]
+
+
+def test_the_plan_names_every_test_with_its_requirements(suite):
+    suite.module(MIXED)
+    suite.run("--meshnet-out", "out", "--deselect", "conformance/test_sample.py::test_wire")
+    (collected,) = records(bundle_of(suite), "collected")
+    assert [(one["test"], one["requirements"]) for one in collected["tests"]] == [
+        ("conformance/test_sample.py::test_good", ["DECODE-01"]),
+        ("conformance/test_sample.py::test_bad", ["DECODE-02"]),
+        ("conformance/test_sample.py::test_kv", ["KV-02"]),
+    ]
+    assert [one["test"] for one in collected["deselected"]] == [
+        "conformance/test_sample.py::test_wire"
+    ]
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+def test_a_verifier_comes_to_the_verdict_of_the_run(suite, verified, processes):
+    suite.target(frames="-> open", facts={"launch": [False, "descriptor"]})
+    suite.module(MIXED)
+    run = suite.run_apart if processes else suite.run
+    result = run("--meshnet-out", "out", *(["-n", str(processes)] if processes else []))
+    document, code = verified(bundle_of(suite))
+    assert document["verdict"]["word"] == "NOT CONFORMANT"
+    assert document["verdict"]["counts"]["passed"] == 2
+    assert (document["sealed"], code, result.ret) == (True, 1, 1)
+
+
+def test_a_certified_run_is_valid_and_only_its_ephemeral_signer_is_unknown(suite, verified):
+    suite.module(MIXED.replace('raise Nonconformance("four", "three")', "pass"))
+    result = suite.certify("--meshnet-out", "out", "--meshnet-challenge", "say this")
+    document, code = verified(bundle_of(suite))
+    assert (result.ret, code) == (0, 4)
+    assert document["certificate"] is True
+    assert document["profiles"] == ["core"]
+    assert document["target"] == {"name": "fake", "sha256": "ab" * 32}
+
+
+def test_a_key_signs_the_bundle_and_an_open_one_is_refused(suite):
+    suite.module(MIXED)
+    key = suite.project / "key.pem"
+    keyid = keygen(key).keyid
+    suite.run("--meshnet-out", "out", "--meshnet-signing-key", key)
+    assert keyid in (bundle_of(suite) / "seal.dsse.json").read_text()
+    key.chmod(0o644)
+    result = suite.run("--meshnet-out", "other", "--meshnet-signing-key", key)
+    result.stderr.fnmatch_lines(["*refused: *mode 0644*"])
+    assert result.ret == 2
+    assert not (suite.project / "other").exists()
+
+
+def test_the_last_frames_of_a_failure_are_attached(suite):
+    suite.target(frames="-> open\n<- accepted")
+    suite.module(MIXED)
+    suite.run("--meshnet-out", "out")
+    bundle = bundle_of(suite)
+    (attached,) = records(bundle, "attachment")
+    assert attached["test"].endswith("::test_bad")
+    stored = bundle / "artifacts" / "sha256" / attached["sha256"]
+    assert stored.read_text() == "-> open\n<- accepted"
+
+
+def test_a_refused_run_leaves_a_sealed_bundle_with_the_reason(suite, verified):
+    suite.target(refusal="nothing listens")
+    suite.module(MIXED)
+    suite.certify("--meshnet-out", "out")
+    bundle = bundle_of(suite)
+    assert records(bundle, "refusal") == [{"message": "nothing listens"}]
+    document, code = verified(bundle)
+    assert (document["verdict"]["word"], document["sealed"], code) == ("REFUSED", True, 3)
+
+
+def test_a_lost_target_leaves_the_rest_not_run_in_a_sealed_bundle(suite, verified):
+    first = '@requirement("DECODE-01")\ndef test_a(): raise TargetLost("killed by signal 9")\n'
+    suite.module(first + MIXED)
+    result = suite.certify("--meshnet-out", "out")
+    bundle = bundle_of(suite)
+    assert records(bundle, "target-lost") == [{"reason": "killed by signal 9"}]
+    document, code = verified(bundle)
+    assert document["verdict"]["counts"]["not-run"] == 4
+    assert (document["sealed"], code, result.ret) == (True, 3, 3)
+
+
+def test_a_crashed_worker_leaves_its_journal_and_a_record_of_the_loss(suite, verified):
+    suite.module(
+        MIXED + '@requirement("DECODE-01")\ndef test_z():\n    import os\n    os._exit(1)\n'
+    )
+    suite.run_apart("--meshnet-out", "out", "-n", "1")
+    bundle = bundle_of(suite)
+    (loss,) = records(bundle, "worker-lost")
+    assert loss["process"] == "gw0"
+    assert records(bundle, "phase", "gw0")[-1]["when"] == "setup"
+    document, _ = verified(bundle)
+    assert document["sealed"] is True
+    assert "conformance/test_sample.py::test_z" in str(document["verdict"]["blocking"])
+
+
+def test_a_run_killed_at_once_leaves_what_it_had_recorded_unsealed(suite, verified):
+    suite.module(
+        MIXED
+        + '@requirement("DECODE-01")\ndef test_z():\n    import os\n    os.kill(os.getpid(), 9)\n'
+    )
+    command = [sys.executable, "-m", "pytest", "-p", "pytest_meshnet.tests.plugin.fake_home",
+               "-p", "no:randomly", "--meshnet-suite=conformance", "--meshnet-out=out"]  # fmt: skip
+    environment = os.environ | {"MESHNET_FAKE_HOME": str(suite.home)}
+    ended = subprocess.run(command, cwd=suite.project, env=environment, stdout=subprocess.DEVNULL)
+    assert ended.returncode == -signal.SIGKILL
+    document, code = verified(bundle_of(suite))
+    assert (document["sealed"], code) == (False, 3)
+    assert len(records(bundle_of(suite), "phase")) == 12
+
+
+def test_tests_of_the_project_are_no_part_of_the_evidence(suite):
+    own = suite.project / "test_own.py"
+    own.write_text("def test_own(): pass")
+    suite.module(MIXED)
+    suite.run("--meshnet-out", "out", own)
+    assert "test_own" not in (bundle_of(suite) / "journal" / "main.jsonl").read_text()
+
+
+@pytest.mark.parametrize("args", [("--collect-only",), ()])
+def test_no_evidence_is_written_that_nobody_asked_for(suite, args):
+    suite.module(MIXED)
+    out = ["--meshnet-out", "out"] if args else []
+    suite.run(*args, *out)
+    assert not (suite.project / "out").exists()
+    assert not (suite.project / "meshnet-evidence").exists()
+
+
+def test_a_test_that_runs_again_has_every_attempt_in_the_journal(suite, verified):
+    suite.module(MIXED.replace('raise Nonconformance("four", "three")', "pass"))
+    suite.stranger(
+        """
+        from _pytest.runner import runtestprotocol
+
+        def pytest_runtest_protocol(item, nextitem):
+            for _ in range(2):
+                runtestprotocol(item, nextitem=nextitem)
+            return True
+        """
+    )
+    suite.run("--meshnet-out", "out", "-p", "stranger")
+    attempts = [one["attempt"] for one in records(bundle_of(suite), "attempt")]
+    assert attempts == [1, 2] * 4

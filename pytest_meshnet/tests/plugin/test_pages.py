@@ -1,0 +1,23 @@
+"""The generated pages of docs/ say what the code says."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_meshnet.suite import pages
+
+
+def test_no_generated_page_is_out_of_date() -> None:
+    assert pages.drift() == [], "run tox run -e pages"
+
+
+@pytest.mark.parametrize("name", pages.PAGES)
+def test_an_edited_page_is_noticed(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    copy = tmp_path_factory.mktemp("docs")
+    for page in pages.PAGES:
+        text = (pages.docs_folder() / page).read_text()
+        (copy / page).write_text(text + "an edit\n" if page == name else text)
+    monkeypatch.setattr(pages, "docs_folder", lambda: copy)
+    assert pages.drift() == [name]
