@@ -144,7 +144,7 @@ def test_a_chunk_that_names_another_session_changes_neither(shard: ShardUnderTes
             shard.check_equal(victim.decode(step), expected[-1:], "the named session's next step")
 
 
-AGREE = {
+AGREE: dict[int, set[int]] = {
     pb.PHASE_PREFILL: {pb.CACHE_MODE_PREFILL, pb.CACHE_MODE_STATELESS},
     pb.PHASE_DECODE: {pb.CACHE_MODE_DECODE},
 }

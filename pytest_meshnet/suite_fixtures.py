@@ -5,6 +5,7 @@ A plugin of its own, registered only when a suite is collected; nothing here cos
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -15,15 +16,20 @@ import pytest
 from pytest_meshnet.ledger.applicability import Fact
 from pytest_meshnet.options import Settings, settings
 from pytest_meshnet.runtime.descriptor import Descriptor, load
-from pytest_meshnet.runtime.errors import NotProvoked
+from pytest_meshnet.runtime.errors import Nonconformance, NotProvoked
+from pytest_meshnet.runtime.probe import sends_grants
 from pytest_meshnet.runtime.shard import ShardUnderTest
 from pytest_meshnet.runtime.target import InProcess, Target, choose_shard
+from pytest_meshnet.runtime.transport import UnaryFailed
 
 # What the need "sessions<=64" of the ledger asks for.
 MOST_PLACES = 64
+# How long a unit of a slow Shard takes: far longer than a unary call, far shorter than a limit.
+STALL_MS = 200
 
 _TARGET = pytest.StashKey[Target]()
 _SMALL = pytest.StashKey[Target]()
+_SLOW = pytest.StashKey[Target]()
 _SHARD = pytest.StashKey[ShardUnderTest]()
 _COUNTER = pytest.StashKey[list[int]]()
 
@@ -65,7 +71,18 @@ def connect(config: pytest.Config) -> Mapping[str, Fact]:
     """
     target = _connected(config)
     target.ensure_alive()
-    return target.facts()
+    return target.facts() | _observed(ShardUnderTest(target, f"probe-{target.run_tag}", 0))
+
+
+def _observed(shard: ShardUnderTest) -> dict[str, Fact]:
+    """What a short session shows that no declaration tells.
+
+    A Shard that breaks in it leaves the facts unknown: the tests will say what is wrong with it.
+    """
+    try:
+        return {"grants": Fact(sends_grants(shard), "observed")}
+    except (Nonconformance, UnaryFailed):
+        return {}
 
 
 def _connected(config: pytest.Config) -> Target:
@@ -99,8 +116,8 @@ def _in_process(chosen: Settings, descriptor: Descriptor) -> InProcess | None:
 
 
 def disconnect(config: pytest.Config) -> None:
-    """End what `connect` and `small_shard` started."""
-    for key in (_SMALL, _TARGET):
+    """End what `connect`, `small_shard` and `slow_shard` started."""
+    for key in (_SLOW, _SMALL, _TARGET):
         if key in config.stash:
             config.stash[key].close()
             del config.stash[key]
@@ -160,6 +177,36 @@ def _small_target(config: pytest.Config, target: Target) -> Target:
 
 
 @pytest.fixture
+def slow_shard(request: pytest.FixtureRequest, target: Target) -> ShardUnderTest:
+    """A Shard whose units stay in flight long enough to be met there; `unit_seconds` tells.
+
+    In process the Shard itself, whose units wait until somebody receives. A started target that
+    honours the stall variable is started once more with it, for the rest of the run. Elsewhere the
+    Shard under test, of which nothing is certain.
+    """
+    if target.pid is None or not target.spec.stall_hook:
+        shard = _examined(request, target)
+        in_process = settings(request.config).transport == "in-process"
+        shard.unit_seconds = math.inf if in_process else 0.0
+        return shard
+    shard = _examined(request, _slow_target(request.config, target))
+    shard.unit_seconds = STALL_MS / 1000
+    return shard
+
+
+def _slow_target(config: pytest.Config, target: Target) -> Target:
+    if _SLOW not in config.stash:
+        assert target.spec.launch is not None, "a target with a process has a start command"
+        launch = target.spec.launch
+        stalled = {**launch.environment, "MESHNET_TEST_STALL_MS": str(STALL_MS)}
+        spec = replace(target.spec, launch=replace(launch, environment=stalled))
+        config.stash[_SLOW] = Target(target.descriptor, spec)
+        config.stash[_SLOW].connect()
+    config.stash[_SLOW].ensure_alive()
+    return config.stash[_SLOW]
+
+
+@pytest.fixture
 def another_shard(
     request: pytest.FixtureRequest, target: Target
 ) -> Iterator[Callable[..., ShardUnderTest]]:
@@ -189,6 +236,7 @@ __all__ = [
     "descriptor_of",
     "disconnect",
     "shard",
+    "slow_shard",
     "small_shard",
     "target",
     "trace_text",

@@ -84,15 +84,15 @@ def _encode(
         )
     body = _wire_body(data, compression)
     _check_bound("tensor-bytes", "the wire body", len(body), room)
-    message = make(
-        name=tensor.name,
-        shape=tensor.shape,
-        dtype=int(tensor.dtype),
-        byte_order=pb.BYTE_ORDER_LITTLE_ENDIAN,
-        total_bytes=total,
-        compression=compression,
-        checksum=_checksum(data, checksum),
-    )
+    # Filled in place: a message given to a constructor is serialized and parsed.
+    message = make()
+    message.name = tensor.name
+    message.shape.extend(tensor.shape)
+    message.dtype = int(tensor.dtype)  # type: ignore[assignment]
+    message.byte_order = pb.BYTE_ORDER_LITTLE_ENDIAN
+    message.total_bytes = total
+    message.compression = compression  # type: ignore[assignment]
+    message.checksum.CopyFrom(_checksum(data, checksum))
     _add_fragments(message, body, fragment_bytes)
     return message, len(body)
 

@@ -34,6 +34,8 @@ _MODULES = (
     "pytest_meshnet.reference.mutants.epochs",
     "pytest_meshnet.reference.mutants.reports",
     "pytest_meshnet.reference.mutants.lifetimes",
+    "pytest_meshnet.reference.mutants.cancelling",
+    "pytest_meshnet.reference.mutants.stream_ends",
     "pytest_meshnet.reference.variants",
 )
 

@@ -51,6 +51,8 @@ class GrpcStream:
         self._outgoing: queue.SimpleQueue[pb.SessionRequest | bytes | None] = queue.SimpleQueue()
         self._incoming: queue.SimpleQueue[pb.SessionResponse | StreamEnd] = queue.SimpleQueue()
         self._end: StreamEnd | None = None
+        self._reading = threading.Event()
+        self._reading.set()
         self._call = method(self._requests())
         self._reader = threading.Thread(target=self._read, daemon=True, name="meshnet-reader")
         self._reader.start()
@@ -63,6 +65,7 @@ class GrpcStream:
         try:
             for response in self._call:
                 self._incoming.put(response)
+                self._reading.wait()
             end = StreamEnd("OK")
         except grpc.RpcError as error:
             end = StreamEnd(error.code().name, error.details() or "")
@@ -78,6 +81,7 @@ class GrpcStream:
         """See Stream.receive."""
         if self._end is not None:
             return self._end
+        self._reading.set()
         try:
             item = self._incoming.get(timeout=timeout)
         except queue.Empty:
@@ -86,6 +90,10 @@ class GrpcStream:
             self._end = item
         return item
 
+    def stop_reading(self) -> None:
+        """See Stream.stop_reading. The reader may take the one message that it waits for."""
+        self._reading.clear()
+
     def half_close(self) -> None:
         """See Stream.half_close."""
         self._outgoing.put(None)
@@ -93,6 +101,7 @@ class GrpcStream:
     def drop(self) -> None:
         """See Stream.drop."""
         self._call.cancel()
+        self._reading.set()
         self._reader.join()
 
 

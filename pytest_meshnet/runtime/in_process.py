@@ -75,6 +75,9 @@ class InProcessStream:
             return item
         return pb.SessionResponse.FromString(item)
 
+    def stop_reading(self) -> None:
+        """See Stream.stop_reading. Nothing is read here but by receive."""
+
     def half_close(self) -> None:
         """See Stream.half_close."""
         self._owner.post(HalfClosed(self._number))

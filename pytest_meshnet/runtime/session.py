@@ -195,6 +195,10 @@ class Session:
         """Say that nothing more will be sent."""
         self._stream.half_close()
 
+    def stop_reading(self) -> None:
+        """Take nothing off the network until the next wait, as a client that hangs would."""
+        self._stream.stop_reading()
+
     def drop(self) -> None:
         """Reset the stream, as a lost connection would."""
         self._stream.drop()

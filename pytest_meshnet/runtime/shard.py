@@ -43,6 +43,8 @@ class ShardUnderTest:
         self.target = target
         self.trace = Trace()
         self.seed = seed
+        # Seconds for which a unit certainly stays in flight; 0 where nothing is certain.
+        self.unit_seconds = 0.0
         self._prefix = prefix
         self._numbers = itertools.count(1)
 

@@ -45,6 +45,9 @@ class Stream(Protocol):
         After the end of the stream every call returns it again.
         """
 
+    def stop_reading(self) -> None:
+        """Take nothing more off the network until the next receive."""
+
     def half_close(self) -> None:
         """Say that nothing more will be sent."""
 

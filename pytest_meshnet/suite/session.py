@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -69,9 +70,9 @@ def ensure(config: pytest.Config) -> Run:
 
 
 def note_collection_error(report: pytest.CollectReport, run: Run) -> None:
-    """Note a module of a suite, or in a certificate run anything, that cannot be collected."""
-    if run.settings.certificate or report.nodeid.startswith(options.SUITE_PREFIXES):
-        run.errors.setdefault(report.nodeid or "the session", report.longreprtext)
+    """Note a module of a suite that cannot be collected."""
+    if report.nodeid.startswith(options.SUITE_PREFIXES):
+        run.errors.setdefault(report.nodeid, report.longreprtext)
 
 
 def note_deselected(items: Iterable[pytest.Item], run: Run) -> None:
@@ -192,13 +193,12 @@ def _outcome(run: Run) -> runs.Outcome:
 
 
 def _exit_code(exit_status: int, run: Run, outcome: runs.Outcome) -> int:
-    if run.refusal is not None:
-        return REFUSED
     if run.settings.certificate:
         if exit_status == pytest.ExitCode.USAGE_ERROR:
             return REFUSED
         broken = exit_status == pytest.ExitCode.INTERNAL_ERROR or run.unsealed
         return INCOMPLETE if broken else outcome.verdict.exit_code
+    # A refusal interrupts pytest, which ends with 2 of its own accord.
     return INCOMPLETE if run.lost is not None else exit_status
 
 
@@ -219,7 +219,11 @@ def _engine_errors_end_with_three() -> Iterator[None]:
         ended = True
     finally:
         if not ended:
-            raise pytest.exit.Exception("the run could not be finished", returncode=INCOMPLETE)
+            kind, error, _ = sys.exc_info()
+            what = f"{kind.__name__}: {error}" if kind else "no reason is known"
+            raise pytest.exit.Exception(
+                f"the run could not be finished: {what}", returncode=INCOMPLETE
+            )
 
 
 def _is_worker(config: pytest.Config) -> bool:

@@ -165,16 +165,16 @@ class SeamClient:
             )
         expected = self.sent_len if expected is None else expected
         step = self._step(step)
-        return pb.SessionRequest(
-            decode=pb.DecodeStep(
-                idempotency_step=step,
-                position=expected if position is None else position,
-                expected_past_len=expected,
-                tensor=encode_tensor(tensor) if isinstance(tensor, Tensor) else tensor,
-                work_id=f"w{step}" if work_id is None else work_id,
-                deadline_unix_nanos=deadline,
-            )
-        )
+        message = pb.SessionRequest()
+        decode = message.decode
+        decode.idempotency_step = step
+        decode.position = expected if position is None else position
+        decode.expected_past_len = expected
+        # A message given to a constructor is serialized and parsed; this copies.
+        decode.tensor.CopyFrom(encode_tensor(tensor) if isinstance(tensor, Tensor) else tensor)
+        decode.work_id = f"w{step}" if work_id is None else work_id
+        decode.deadline_unix_nanos = deadline
+        return message
 
     def release(self) -> pb.SessionRequest:
         """An in-band release of this session."""

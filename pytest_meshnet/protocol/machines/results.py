@@ -22,36 +22,39 @@ def ack_of(
     unit: Unit, past_len: int, cache_hit: bool, execution_nanos: int, *, duplicate: bool = False
 ) -> pb.Ack:
     """The ack of a unit, with the position that is held now."""
-    return pb.Ack(
+    ack = pb.Ack(
         work_id=unit.work_id,
         idempotency_step=unit.step,
-        cache_result=pb.CacheResult(
-            mode=unit.mode,  # type: ignore[arg-type]
-            past_len=past_len,
-            cache_hit=cache_hit,
-        ),
         duplicate=duplicate,
         execution_nanos=execution_nanos,
     )
+    # Filled in place here and below: a message given to a constructor is serialized and parsed.
+    result = ack.cache_result
+    result.mode = unit.mode  # type: ignore[assignment]
+    result.past_len = past_len
+    result.cache_hit = cache_hit
+    return ack
 
 
 def result_envelope(session: Session, unit: Unit) -> pb.Envelope:
     """The envelope of a result: that of its request, rebuilt where that was a DecodeStep."""
     if unit.envelope is not None:
         return unit.envelope
-    return pb.Envelope(
+    envelope = pb.Envelope(
         schema_version=pb.SCHEMA_VERSION_1,
         work_id=unit.work_id,
         route_session_id=session.session_id,
         route_epoch=session.epoch,
-        fingerprint=session.fingerprint,
-        shard_range=session.shard_range,
         phase=pb.PHASE_DECODE,
-        position=pb.PositionSpan(first_position=unit.position, token_count=1),
         idempotency_step=unit.step,
-        cache_expectation=pb.CacheExpectation(
-            mode=pb.CACHE_MODE_DECODE, expected_past_len=unit.expected_past_len
-        ),
         deadline_unix_nanos=unit.deadline,
-        chunk=pb.ChunkInfo(chunk_count=1, final_chunk=True),
     )
+    envelope.fingerprint.CopyFrom(session.fingerprint)
+    envelope.shard_range.CopyFrom(session.shard_range)
+    envelope.position.first_position = unit.position
+    envelope.position.token_count = 1
+    envelope.cache_expectation.mode = pb.CACHE_MODE_DECODE
+    envelope.cache_expectation.expected_past_len = unit.expected_past_len
+    envelope.chunk.chunk_count = 1
+    envelope.chunk.final_chunk = True
+    return envelope

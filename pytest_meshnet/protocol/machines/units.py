@@ -154,18 +154,19 @@ class UnitPipeline:
     ) -> None:
         """One ack, and the result where there is one."""
         past_len = 0 if unit.mode == pb.CACHE_MODE_STATELESS else session.held
-        ack = ack_of(unit, past_len, cache_hit, outcome.execution_nanos)
-        self.send(session.stream, pb.SessionResponse(ack=ack))
+        response = pb.SessionResponse()
+        response.ack.CopyFrom(ack_of(unit, past_len, cache_hit, outcome.execution_nanos))
+        self.send(session.stream, response)
         self.send_result(session, unit, outcome)
 
     def send_result(self, session: Session, unit: Unit, outcome: Outcome) -> None:
         """The result, or for a chunk of the tail that is not its last nothing."""
         if not outcome.tensors:
             return
-        chunk = pb.ActivationChunk(
-            envelope=result_envelope(session, unit), bundle=self.encode_result(session, outcome)
-        )
-        self.send(session.stream, pb.SessionResponse(chunk=chunk))
+        response = pb.SessionResponse()
+        response.chunk.envelope.CopyFrom(result_envelope(session, unit))
+        response.chunk.bundle.CopyFrom(self.encode_result(session, outcome))
+        self.send(session.stream, response)
 
     def encode_result(self, session: Session, outcome: Outcome) -> pb.TensorBundle:  # noqa: ARG002
         """Encode the boundary tensors of a result."""

@@ -62,6 +62,12 @@ def test_a_lane_is_ready_absent_or_cannot_be_told(lane, args, on, word):
     assert answer.word == word, answer.reason
 
 
+def test_a_gpu_in_mig_mode_is_in_no_lane():
+    gpu, *_ = inventory("mig").devices
+    states = {lane.name: lane.want.fits(gpu).value for lane in lanes.BUILT_IN if lane.want}
+    assert set(states.values()) == {False}, states
+
+
 def test_the_h200_lane_gives_the_whole_card_and_not_one_in_mig_mode():
     assert uuids(found("h200", on="mig").candidates) == [inventory("mig").devices[-1].uuid]
 

@@ -120,6 +120,16 @@ def test_the_lock_of_a_killed_holder_does_not_live_on_in_its_child(desk, hold, h
         assert lease.devices == (FOUR[0],)
 
 
+def test_a_device_that_was_given_back_is_free_whoever_still_has_the_open_file(desk, tmp_path):
+    with take(desk, FOUR[:1]):
+        copy = os.dup(next(iter(desk._held.values())))
+    try:
+        with take(Desk(tmp_path / "leases"), FOUR[:1], timeout_s=SOON):
+            pass
+    finally:
+        os.close(copy)
+
+
 def test_whichever_device_becomes_free_first_is_given(desk, hold):
     hold([0])
     child = hold([1])

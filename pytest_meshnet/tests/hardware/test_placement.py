@@ -65,7 +65,7 @@ JUDGED = [
     (["B", "A"], [inner(1, "B", rank=0)], "unobservable"),
     (["B", "A"], [inner(1, "B", rank=0), inner(2, "B", rank=1)], "contradicted"),
     (["B", "A"], [inner(1, "B", rank=2)], "contradicted"),
-    (["B", "A"], [inner(1, "B", rank=-1)], "contradicted"),
+    (["B", "A"], [inner(1, "A", rank=-1)], "contradicted"),
     # A proof does not outweigh a contradiction of another look.
     (["A"], [driver(1, "A"), inner(1, "B")], "contradicted"),
 ]

@@ -4,14 +4,16 @@ import sys
 import textwrap
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from pytest_meshnet import layout
 from pytest_meshnet.reference import serve
 from pytest_meshnet.suite import hooks, session
 from pytest_meshnet.tests.plugin import fake_target
 
-_IMPORTED = (hooks, session, serve)
-"""What pytester would otherwise import again for every run; numpy allows that only once."""
+_IMPORTED = (hooks, session, serve, ed25519, serialization)
+"""What pytester would otherwise import again for every run; some libraries allow it only once."""
 
 LEDGER = """
 schema = 1

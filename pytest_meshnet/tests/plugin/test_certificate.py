@@ -194,12 +194,36 @@ def test_a_module_that_cannot_be_collected_ends_with_three(suite):
     assert result.ret == 3
 
 
-def test_an_internal_error_of_a_plugin_ends_with_three(suite):
-    suite.stranger("def pytest_runtest_logfinish(): raise OSError('plugin broke')")
+@pytest.mark.parametrize("body", ["pass", "assert 1 == 2"])
+def test_an_internal_error_of_a_plugin_ends_with_three_whatever_came_before(suite, body):
+    suite.module(f'@requirement("DECODE-01")\ndef test_a(): {body}', name="test_a")
+    suite.stranger(
+        """
+        def pytest_runtest_logfinish(nodeid):
+            if "test_sample" in nodeid:
+                raise OSError("plugin broke")
+        """
+    )
     result = suite.certify("-p", "stranger")
     assert result.ret == 3
 
 
-def test_a_target_that_cannot_be_stopped_ends_with_three_and_never_with_one(suite):
-    suite.target(disconnect_error="it hangs")
-    assert suite.certify().ret == 3
+@pytest.mark.parametrize("body", ["pass", "assert 1 == 2"])
+def test_evidence_that_cannot_be_sealed_ends_with_three_and_says_why(suite, body):
+    suite.module(
+        f"""
+        from pathlib import Path
+
+        @requirement("DECODE-01")
+        def test_spoils_the_journal():
+            (journal,) = Path().glob("meshnet-evidence/*/journal/main.jsonl")
+            with journal.open("a") as file:
+                file.write("spoilt\\n")
+            {body}
+        """,
+        name="test_a",
+    )
+    result = suite.certify()
+    result.stdout.fnmatch_lines(["the evidence is not sealed: *"])
+    result.stdout.no_fnmatch_line("verify it with*")
+    assert result.ret == 3

@@ -129,7 +129,8 @@ def certified(suite):
     command = [sys.executable, "-P", "-m", "pytest_meshnet", "certify"]
     settings = {
         "MESHNET_FAKE_HOME": str(suite.home),
-        "PYTHONPATH": os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")]),
+        # An empty entry would mean the current folder.
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")])),
         "PYTEST_ADDOPTS": "-x -k nothing",
         "PYTEST_PLUGINS": "no_such_plugin",
     }
@@ -165,6 +166,14 @@ def test_certify_tells_a_broken_runtime_from_a_bad_wish(suite, certified):
     wish = certified("--profile", "fast")
     text, _ = wish.communicate()
     assert (wish.returncode, "unknown profile 'fast'" in text) == (2, True)
+
+
+def test_a_target_that_cannot_be_stopped_ends_with_three_and_never_with_one(suite, certified):
+    suite.target(disconnect_error="it hangs")
+    suite.module(GOOD.format(body="pass"))
+    child = certified()
+    text, _ = child.communicate()
+    assert (child.returncode, "it hangs" in text) == (3, True)
 
 
 def test_the_run_dies_with_certify(suite, certified):

@@ -41,9 +41,9 @@ def records(bundle, kind, journal="main"):
 def verified(suite, monkeypatch):
     """Verify a bundle by the suite's own ledger; return (document, exit code)."""
 
-    def verified(bundle):
+    def verified(bundle, challenge=None):
         monkeypatch.setattr(layout, "folder", suite.home.joinpath)
-        text, code = run_verify(bundle, as_json=True)
+        text, code = run_verify(bundle, challenge=challenge, as_json=True)
         return json.loads(text), code
 
     return verified
@@ -100,8 +100,9 @@ def test_a_verifier_comes_to_the_verdict_of_the_run(suite, verified, processes):
 def test_a_certified_run_is_valid_and_only_its_ephemeral_signer_is_unknown(suite, verified):
     suite.module(MIXED.replace('raise Nonconformance("four", "three")', "pass"))
     result = suite.certify("--meshnet-out", "out", "--meshnet-challenge", "say this")
-    document, code = verified(bundle_of(suite))
+    document, code = verified(bundle_of(suite), "say this")
     assert (result.ret, code) == (0, 4)
+    assert verified(bundle_of(suite), "say that")[1] == 2
     assert document["certificate"] is True
     assert document["profiles"] == ["core"]
     assert document["target"] == {"name": "fake", "sha256": "ab" * 32}

@@ -26,12 +26,9 @@ def section(result, title):
 
 def test_the_header_names_target_ledger_profiles_and_seed(suite):
     suite.module(SUITE)
-    result = suite.run(
-        "--meshnet-seed", "7", "--meshnet-profile", "kv", "--meshnet-profile", "core"
-    )
-    result.stdout.fnmatch_lines(
-        ["meshnet: target fake, ledger 9.9.9 (????????????), profiles core, kv, seed 7"]
-    )
+    result = suite.run("--meshnet-seed", "7", "--meshnet-profile=kv", "--meshnet-profile=core")
+    header = "meshnet: target fake, ledger 9.9.9 (????????????), profiles core, kv, seed 7"
+    result.stdout.fnmatch_lines([header, "collected 3 items", "*= meshnet =*", header])
 
 
 def test_an_unrelated_run_has_no_header_and_no_summary(suite):

@@ -30,12 +30,8 @@ FAULTY = 2.0
 
 DTYPES = (DType.BFLOAT16, DType.FLOAT16, DType.FLOAT32)
 MODELS = {"small": SMALL, "default": DEFAULT}
-# Layers [start, end) of a model of `n` layers.
-SHARDS = {
-    "head": lambda n: (0, n // 2),
-    "middle": lambda n: (n // 4, n * 3 // 4),
-    "tail": lambda n: (n // 2, n),
-}
+# Where a Shard begins and ends, as parts of its model.
+SHARDS = {"head": (0.0, 0.5), "middle": (0.25, 0.75), "tail": (0.5, 1.0)}
 KEYS = range(4)
 CUTS = ([1] * 12, [6, 6], [5, 1, 6])
 
@@ -46,7 +42,7 @@ every_shard = pytest.mark.parametrize("place", SHARDS)
 
 @cache
 def shard_of(config: TinyLlamaConfig, place: str, dtype: DType) -> TinyLlama:
-    start, end = SHARDS[place](config.layers)
+    start, end = (round(part * config.layers) for part in SHARDS[place])
     return TinyLlama(config, start, end, dtype)
 
 
