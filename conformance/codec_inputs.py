@@ -10,6 +10,7 @@ from math import prod
 from pathlib import Path
 from typing import TypeVar
 
+import zstandard
 from hypothesis import strategies as st
 
 from pytest_meshnet.protocol.errors import PayloadCorrupt, ProtocolError
@@ -116,12 +117,20 @@ def accepted(what: str, call: Callable[[], T]) -> T:
         ) from error
 
 
+# What libraries under the codec raise for values that they cannot take.
+FOREIGN_ERRORS = (zstandard.ZstdError, ArithmeticError, LookupError, MemoryError, ValueError)
+
+
 def refused(what: str, call: Callable[[], object]) -> ProtocolError:
     """Do what must be refused, as uninterpretable or as corrupt."""
     try:
         result = call()
     except ProtocolError as error:
         return error
+    except FOREIGN_ERRORS as error:
+        raise Nonconformance(
+            f"{what} is refused with a ProtocolError", f"{type(error).__name__}: {error}"
+        ) from error
     raise Nonconformance(f"{what} is refused", f"it gave {_brief(result)}")
 
 

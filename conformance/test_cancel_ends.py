@@ -1,4 +1,4 @@
-"""Ends of streams in mid-work: dropped, half-closed, cut off in a prefill, or ended by the worker."""
+"""Streams that end in mid-work: dropped, half-closed, cut off, or ended by the worker."""
 
 from __future__ import annotations
 

@@ -31,15 +31,18 @@ HOW = pytest.mark.parametrize("how", ["in-band", "unary"])
 @pytest.mark.requirement("CANCEL-05")
 @HOW
 @pytest.mark.parametrize("which", ["all", "one"])
+@pytest.mark.parametrize("busy", [False, True], ids=["beside-idle", "beside-busy"])
 def test_a_cancel_never_changes_the_results_of_another_session(
-    slow_shard: ShardUnderTest, shard: ShardUnderTest, which: str, how: str
+    slow_shard: ShardUnderTest, shard: ShardUnderTest, busy: bool, which: str, how: str
 ) -> None:
-    """Two sessions have units of the same work ids in flight, and one of them cancels."""
+    """Two sessions use the same work ids and one cancels; the other has them in flight or done."""
     tokens = drawn(shard, 2)
     expected = expected_rows(shard, tokens)
     with slow_shard.session() as other, slow_shard.session() as session:
         count = min(covered_steps(one, slow_shard, 2) for one in (other, session))
         theirs = take_off(other, slow_shard, tokens, count)
+        if not busy:
+            outcomes(theirs)
         flight = take_off(session, slow_shard, tokens, count)
         doomed = flight.exchanges if which == "all" else flight.exchanges[-1:]
         cancel(flight, how, "" if which == "all" else doomed[0].work_id)

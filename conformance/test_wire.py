@@ -114,7 +114,7 @@ UNKNOWN_NUMBERS = st.integers(100, 2**29 - 1).filter(lambda number: not 19000 <=
 @st.composite
 def unknown_fields(draw: st.DrawFn) -> bytes:
     """A field of any wire type under a number that no message uses."""
-    number = draw(UNKNOWN_NUMBERS)
+    number = draw(st.sampled_from([9999, 9735]) | UNKNOWN_NUMBERS)
     kind = draw(st.sampled_from([0, 1, 2, 3, 5]))
     if kind == 0:
         return tagged(number, 0, varint(draw(st.integers(0, 2**64 - 1))))

@@ -25,7 +25,7 @@ from pytest_meshnet.runtime.transport import UnaryFailed
 # What the need "sessions<=64" of the ledger asks for.
 MOST_PLACES = 64
 # How long a unit of a slow Shard takes: far longer than a unary call, far shorter than a limit.
-STALL_MS = 200
+STALL_MS = 60
 
 _TARGET = pytest.StashKey[Target]()
 _SMALL = pytest.StashKey[Target]()

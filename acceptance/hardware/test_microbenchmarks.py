@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from acceptance.hardware.running import figure
 from pytest_meshnet.hardware.placement.gpu import Gpu
+
+from .running import figure
 
 RTX3060_PEAK_GB_S = 360.0
 """192 bits of GDDR6 at 15 Gbit/s: no copy can be faster than the memory."""

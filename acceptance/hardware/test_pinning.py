@@ -7,10 +7,11 @@ from contextlib import ExitStack
 
 import pytest
 
-from acceptance.hardware.running import holding, masks, seen_and_foretold
 from pytest_meshnet.hardware.inventory import read
 from pytest_meshnet.hardware.placement.gpu import Gpu
 from pytest_meshnet.hardware.placement.senses import real
+
+from .running import holding, masks, seen_and_foretold
 
 
 @pytest.mark.gpu

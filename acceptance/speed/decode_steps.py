@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.machines.client import SeamClient
@@ -60,14 +61,26 @@ class _Pair:
             raise AssertionError(f"expected an applied unit with its result, found {exchange}")
 
 
-def best_rate() -> float:
-    """Steps a second in the best of ROUNDS rounds of STEPS steps."""
-    return max(_round() for _ in range(ROUNDS))
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Steps a second: of processor time, and by the clock on the wall."""
+
+    by_processor: float
+    by_clock: float
 
 
-def _round() -> float:
+def best_rate() -> Rate:
+    """The best of ROUNDS rounds of STEPS steps.
+
+    Nothing here waits, so on a quiet machine both rates agree; on a shared one the clock also
+    counts what the neighbours do.
+    """
+    return max((_round() for _ in range(ROUNDS)), key=lambda rate: rate.by_processor)
+
+
+def _round() -> Rate:
     pair = _Pair()
-    started = time.perf_counter()
+    processor, clock = time.process_time(), time.perf_counter()
     for _ in range(STEPS):
         pair.unit(pair.client.decode(_ROW))
-    return STEPS / (time.perf_counter() - started)
+    return Rate(STEPS / (time.process_time() - processor), STEPS / (time.perf_counter() - clock))

@@ -7,9 +7,10 @@ A plugin of its own: registered when a run may hold hardware tests, or named wit
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ import pytest
 from _pytest.outcomes import Failed, Skipped
 
 from pytest_meshnet.hardware import hooks, lanes
-from pytest_meshnet.hardware.lanes import LaneError, Need
+from pytest_meshnet.hardware.lanes import Lane, LaneError, Need
 from pytest_meshnet.hardware.lanes.matching import Match
 from pytest_meshnet.hardware.lanes.tally import Tally
 from pytest_meshnet.hardware.placement.gpu import Gpu, Misplaced, NativeKernelMissing, Placement
@@ -96,9 +97,7 @@ def pytest_configure(config: pytest.Config) -> None:
         table = lanes.table(own)
     except LaneError as error:
         raise pytest.UsageError(str(error)) from None
-    _register_marks(config)
-    for lane in own:
-        config.addinivalue_line("markers", lanes.line(lane))
+    _register_marks(config, table)
     wishes = _wishes(config)
     asked = lanes.asked_for(config.option.markexpr or "", (*table, lanes.UMBRELLA))
     folder, own_folder = _leases(config, wishes)
@@ -173,7 +172,10 @@ def evidence(config: pytest.Config) -> tuple[str, tuple[dict[str, str | int | bo
     """
     if lanes.excludes_hardware(config.option.markexpr or ""):
         return f"not collected: -m {config.option.markexpr!r} leaves out hardware", ()
-    return config.stash[_RUN].hardware.evidence()
+    run = config.stash.get(_RUN, None)
+    if run is None:
+        return "not collected: hardware lanes take no part in this run", ()
+    return run.hardware.evidence()
 
 
 # Each test -------------------------------------------------------------------------------------
@@ -197,6 +199,14 @@ def needs_of(item: pytest.Item, hardware: Hardware) -> list[Need]:
             f"{lanes.UMBRELLA} alone names no device: mark the test with one of {known}"
         )
     return [lane.need(mark.args, mark.kwargs) for lane, mark in marks]
+
+
+def device_lane(item: pytest.Item) -> str | None:
+    """Return the lane by which a test gets a device, None when it gets none."""
+    run = item.config.stash.get(_RUN, None)
+    table = {} if run is None else run.hardware.table
+    gives = (name for name, lane in table.items() if lane.want is not None)
+    return next((name for name in gives if item.get_closest_marker(name)), None)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -317,15 +327,31 @@ def _wishes(config: pytest.Config) -> Wishes:
 
 
 def _option(config: pytest.Config, name: str) -> tuple[Any, Path]:
-    """Return (value or None, folder that the value is relative to): command line before ini."""
-    given = config.getoption(f"meshnet_{name}")
+    """Return (value or None, folder that the value is relative to): command line before ini.
+
+    Loaded alone, without the plugin that registers the options, every value is None.
+    """
+    given = config.getoption(f"meshnet_{name}", None)
     if given is not None:
         return given, config.invocation_params.dir
     base = config.inipath.parent if config.inipath else config.rootpath
-    return config.getini(f"meshnet_{name}") or None, base
+    try:
+        return config.getini(f"meshnet_{name}") or None, base
+    except ValueError:
+        return None, base
 
 
-# To be dropped as soon as options.py and markers.py list the options and the built-in lanes -----
+def _register_marks(config: pytest.Config, table: Mapping[str, Lane]) -> None:
+    """Register the marks that nobody registered before: a user's lanes, or all when alone."""
+    known = {re.split(r"\W", line, maxsplit=1)[0] for line in config.getini("markers")}
+    for name, lane in table.items():
+        if name not in known:
+            config.addinivalue_line("markers", lanes.line(lane))
+    if lanes.UMBRELLA not in known:
+        config.addinivalue_line("markers", lanes.UMBRELLA_LINE)
+
+
+# To be dropped as soon as options.py lists these options ----------------------------------------
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -342,10 +368,3 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action = "store" if kind == "string" else "append"
         group.addoption(f"--meshnet-{name}", dest=key, default=None, action=action)
         parser.addini(key, name, type=kind, default=None)  # type: ignore[arg-type]
-
-
-def _register_marks(config: pytest.Config) -> None:
-    """Register the marks of the built-in lanes."""
-    config.addinivalue_line("markers", f"{lanes.UMBRELLA}: needs hardware.")
-    for lane in lanes.BUILT_IN:
-        config.addinivalue_line("markers", lanes.line(lane))

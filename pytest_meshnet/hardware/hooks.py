@@ -1,4 +1,8 @@
-"""Hooks that a project may implement to add lanes and to hear of placements."""
+"""Hooks that a project may implement to add lanes and to hear of placements.
+
+In a conftest.py they need `@pytest.hookimpl(optionalhook=True)`: pytest knows them only in a run
+in which hardware lanes take part.
+"""
 
 from __future__ import annotations
 

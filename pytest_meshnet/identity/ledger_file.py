@@ -156,7 +156,7 @@ def _checked(record: Any, head: str, count: int) -> dict[str, Any]:
 
 
 def _read_all(descriptor: int) -> bytes:
-    os.lseek(descriptor, 0, os.SEEK_SET)
+    """Read a file that was just opened to its end."""
     parts = []
     while part := os.read(descriptor, 1 << 20):
         parts.append(part)

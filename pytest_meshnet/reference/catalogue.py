@@ -34,8 +34,14 @@ _MODULES = (
     "pytest_meshnet.reference.mutants.epochs",
     "pytest_meshnet.reference.mutants.reports",
     "pytest_meshnet.reference.mutants.lifetimes",
+    "pytest_meshnet.reference.mutants.sturdiness",
+    "pytest_meshnet.reference.mutants.statuses",
     "pytest_meshnet.reference.mutants.cancelling",
+    "pytest_meshnet.reference.mutants.cancel_state",
     "pytest_meshnet.reference.mutants.stream_ends",
+    "pytest_meshnet.reference.mutants.flow",
+    "pytest_meshnet.reference.mutants.flow_limits",
+    "pytest_meshnet.reference.granting",
     "pytest_meshnet.reference.variants",
 )
 

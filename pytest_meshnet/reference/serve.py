@@ -81,10 +81,20 @@ def _layer_range(
 )
 @click.option("--mutant", metavar="ID", help="Break one requirement, or vary one liberty.")
 @click.option(
-    "--max-sessions", type=click.IntRange(1, 65_536), default=8, show_default=True, metavar="N"
+    "--max-sessions",
+    type=click.IntRange(1, 65_536),
+    default=8,
+    show_default=True,
+    metavar="N",
+    help="Sessions that hold a place at once.",
 )
 @click.option(
-    "--max-context", type=click.IntRange(1, 2**20), default=4096, show_default=True, metavar="N"
+    "--max-context",
+    type=click.IntRange(1, 2**20),
+    default=4096,
+    show_default=True,
+    metavar="N",
+    help="Tokens that one session may hold.",
 )
 @click.option(
     "--port-file",
@@ -150,16 +160,22 @@ async def _serve(server: ShardServer, listen: Address, layers: str, port_file: P
     loop = asyncio.get_running_loop()
     told_to_stop = asyncio.Event()
     port = await server.start(listen.host, listen.port)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told_to_stop.set)
-    loop.add_signal_handler(signal.SIGUSR1, server.drain)
-    address = f"{listen.host}:{port}"
-    if port_file is not None:
-        _write_whole(port_file, address)
-    click.echo(f"serving {layers} on {address}", file=sys.stderr)
-    await told_to_stop.wait()
-    await server.stop()
-    # gRPC's own tasks end a moment after its server; cut off by the loop's end they would complain.
+    try:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, told_to_stop.set)
+        loop.add_signal_handler(signal.SIGUSR1, server.drain)
+        address = f"{listen.host}:{port}"
+        if port_file is not None:
+            _write_whole(port_file, address)
+        click.echo(f"serving {layers} on {address}", file=sys.stderr)
+        await told_to_stop.wait()
+    finally:
+        await server.stop()
+        await _rest_of_grpc()
+
+
+async def _rest_of_grpc() -> None:
+    """gRPC's own tasks end a moment after its server; cut off by the loop's end they complain."""
     if others := asyncio.all_tasks() - {asyncio.current_task()}:
         await asyncio.wait(others, timeout=0.25)
 
@@ -167,5 +183,10 @@ async def _serve(server: ShardServer, listen: Address, layers: str, port_file: P
 def _write_whole(path: Path, text: str) -> None:
     """Whoever waits for the file sees it complete or not at all."""
     partial = path.with_name(path.name + ".partial")
-    partial.write_text(text)
-    partial.replace(path)
+    try:
+        partial.write_text(text)
+        partial.replace(path)
+    except OSError as error:
+        raise click.ClickException(
+            f"cannot write {path} ({error.strerror}): pass another --port-file"
+        ) from error

@@ -143,7 +143,6 @@ class RunningShard:
         except subprocess.TimeoutExpired:
             self._signal(signal.SIGKILL)
             self._process.wait()
-        self._log.close()
 
     def _signal(self, number: int) -> None:
         if self._process.poll() is None:

@@ -119,6 +119,14 @@ class Session:
             self._receive(until, "the end of the stream", ending=True)
         return self.client.ended
 
+    def drain(self) -> None:
+        """Read whatever comes until the stream ends, without judging it.
+
+        For streams that were given nonsense: what answers nonsense is nobody's exchange. Raises
+        Nonconformance when the stream stays open.
+        """
+        self.await_end()
+
     def await_end(self) -> str:
         """Read until the stream ends, whatever of, and return its gRPC status name.
 

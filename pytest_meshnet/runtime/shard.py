@@ -15,6 +15,7 @@ from pytest_meshnet.protocol.machines.exchange import Seam
 from pytest_meshnet.protocol.tensors import DType, Tensor
 from pytest_meshnet.runtime.descriptor import Tolerance
 from pytest_meshnet.runtime.errors import Nonconformance
+from pytest_meshnet.runtime.footprint import Footprint, grown_since, process_counts
 from pytest_meshnet.runtime.session import Session, joined
 from pytest_meshnet.runtime.target import Target
 from pytest_meshnet.runtime.trace import Trace, describe
@@ -174,6 +175,27 @@ class ShardUnderTest:
         """What Health says now."""
         request = pb.HealthRequest(schema_version=pb.SCHEMA_VERSION_1)
         return self.transport.health(request, self.answer_time)
+
+    def footprint(self) -> Footprint:
+        """What the runtime holds on to now."""
+        report, pid = self.health(), self.target.pid
+        if pid is None:
+            return Footprint(report.active_sessions, report.queued_chunks)
+        threads, descriptors, resident = process_counts(pid)
+        return Footprint(
+            report.active_sessions, report.queued_chunks, threads, descriptors, resident
+        )
+
+    def check_footprint(self, before: Footprint) -> None:
+        """Require, within the declared cleanup time, what was held `before` and hardly more.
+
+        A few threads and descriptors of slack are a pool that breathes; 32 MiB are an allocator's.
+        """
+        until = time.monotonic() + self.target.descriptor.time.cleanup
+        while (grown := grown_since(before, self.footprint())) and time.monotonic() < until:
+            continue
+        if grown:
+            raise Nonconformance("what was held before", ", ".join(grown))
 
     def release(self, seam: Seam) -> tuple[pb.ShardError, bool]:
         """Release by the unary call: the error, empty where there was none, and `released`."""

@@ -144,6 +144,11 @@ class Target:
         assert self.spec.drain is not None
         self._running.command_on(self.spec.drain)
 
+    def stop(self) -> None:
+        """End a started runtime in good order; its log can still be read."""
+        assert self._running is not None
+        self._running.stop(self.descriptor.time.stop)
+
     def log(self) -> str:
         """What a started runtime wrote; empty for an endpoint."""
         return self._running.log() if self._running else ""

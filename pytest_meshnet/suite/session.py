@@ -194,9 +194,7 @@ def _outcome(run: Run) -> runs.Outcome:
 
 def _exit_code(exit_status: int, run: Run, outcome: runs.Outcome) -> int:
     if run.settings.certificate:
-        if exit_status == pytest.ExitCode.USAGE_ERROR:
-            return REFUSED
-        broken = exit_status == pytest.ExitCode.INTERNAL_ERROR or run.unsealed
+        broken = exit_status == pytest.ExitCode.INTERNAL_ERROR
         return INCOMPLETE if broken else outcome.verdict.exit_code
     # A refusal interrupts pytest, which ends with 2 of its own accord.
     return INCOMPLETE if run.lost is not None else exit_status

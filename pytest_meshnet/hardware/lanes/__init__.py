@@ -14,6 +14,8 @@ from typing import Any, Literal
 from pytest_meshnet.hardware.inventory.device import GIB, Device
 
 UMBRELLA = "hardware"
+UMBRELLA_LINE = f'{UMBRELLA}: implied by every hardware lane; `-m "not {UMBRELLA}"` runs all else.'
+"""The line of the common mark in `pytest --markers`."""
 
 Parameter = Literal["", "count", "gfx", "name"]
 
@@ -120,6 +122,11 @@ class Lane:
         shown = {"": "", "count": "(n)", "gfx": "(gfx)", "name": "(name)"}[self.parameter]
         return "(gfx=None)" if shown and self.argument_is_optional else shown
 
+    @property
+    def sentence(self) -> str:
+        """What `pytest --markers` says about the lane."""
+        return f"needs {self.meaning}; implies {UMBRELLA}."
+
     def need(self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Need:
         """Return what a mark of this lane asks for. Raises LaneError for its arguments."""
         given = list(args)
@@ -208,7 +215,7 @@ BUILT_IN = (
 
 def line(lane: Lane) -> str:
     """Return the line of a lane for `pytest --markers`."""
-    return f"{lane.name}{lane.parameters}: needs {lane.meaning}; implies {UMBRELLA}."
+    return f"{lane.name}{lane.parameters}: {lane.sentence}"
 
 
 def table(own: Iterable[Lane]) -> dict[str, Lane]:

@@ -138,7 +138,10 @@ class SeamClient:
             chunk=pb.ChunkInfo(chunk_index=place[0], chunk_count=place[1], final_chunk=final),
         )
         encoded = encode_bundle(tensors) if bundle is None else bundle
-        return pb.SessionRequest(chunk=pb.ActivationChunk(envelope=envelope, bundle=encoded))
+        message = pb.SessionRequest()
+        message.chunk.envelope.CopyFrom(envelope)
+        message.chunk.bundle.CopyFrom(encoded)
+        return message
 
     def decode(
         self,

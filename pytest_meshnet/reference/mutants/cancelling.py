@@ -1,4 +1,4 @@
-"""Workers that cancel wrongly. The group CANCEL catches them, with those of `stream_ends`."""
+"""Workers that cancel wrongly. CANCEL catches them, with `cancel_state` and `stream_ends`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pytest_meshnet.protocol.machines.worker import Worker
 from pytest_meshnet.reference.catalogue import mutant
 
 
-class _OtherCancel(Worker):
+class OtherCancel(Worker):
     """Says or does something else to a unit that is cancelled."""
 
     def refuse_unit(self, session: Session, unit: Unit, refused: Refused) -> None:
@@ -28,7 +28,7 @@ class _OtherCancel(Worker):
 
 
 @mutant("CANCEL-01")
-class CancelsSilently(_OtherCancel):
+class CancelsSilently(OtherCancel):
     """A cancelled unit is never heard of again."""
 
     def cancel_one(self, session: Session, unit: Unit, refused: Refused) -> None:
@@ -36,7 +36,7 @@ class CancelsSilently(_OtherCancel):
 
 
 @mutant("CANCEL-01")
-class CancelsTwice(_OtherCancel):
+class CancelsTwice(OtherCancel):
     """A cancelled unit is told to be CANCELLED twice."""
 
     def cancel_one(self, session: Session, unit: Unit, refused: Refused) -> None:
@@ -45,7 +45,7 @@ class CancelsTwice(_OtherCancel):
 
 
 @mutant("CANCEL-01")
-class CallsACancelAnExpiry(_OtherCancel):
+class CallsACancelAnExpiry(OtherCancel):
     """A cancelled unit is told to have missed its deadline."""
 
     def cancel_one(self, session: Session, unit: Unit, refused: Refused) -> None:
@@ -54,7 +54,7 @@ class CallsACancelAnExpiry(_OtherCancel):
 
 
 @mutant("CANCEL-01")
-class AcksWhatItCancels(_OtherCancel):
+class AcksWhatItCancels(OtherCancel):
     """A cancelled unit is CANCELLED, and acknowledged too."""
 
     def cancel_one(self, session: Session, unit: Unit, refused: Refused) -> None:
@@ -164,14 +164,14 @@ class CancelOfAllTakesTheRunning(_CancelsOnlyRunning):
 
 
 @mutant("CANCEL-03")
-class CancelOfAllSparesTheLast(Worker):
-    """A cancel of all leaves the unit that came last."""
+class CancelOfAllSparesTheNext(Worker):
+    """A cancel of all leaves the unit that would run next."""
 
     def cancel_units(self, session: Session, work_id: str) -> int:
-        last = session.queue.pop() if session.queue and not work_id else None
+        following = session.queue.popleft() if session.queue and not work_id else None
         count = super().cancel_units(session, work_id)
-        if last is not None:
-            session.queue.append(last)
+        if following is not None:
+            session.queue.append(following)
         return count
 
 
@@ -223,131 +223,8 @@ class AnswersCancelsOfNothing(Worker):
             self.send_status(session, signal.work_id, 0, nothing)
 
 
-# Only its session, and its state -----------------------------------------------------------------
-
-
-@mutant("CANCEL-05")
-class CancelsByWorkIdAlone(Worker):
-    """A cancel ends units of that work id in every session."""
-
-    def cancel_units(self, session: Session, work_id: str) -> int:
-        count = super().cancel_units(session, work_id)
-        if work_id:
-            others = [other for other in self.table if other is not session]
-            count += sum(super(CancelsByWorkIdAlone, self).cancel_units(o, work_id) for o in others)
-        return count
-
-
-@mutant("CANCEL-05")
-class CancelOfAllIsEverybodys(Worker):
-    """A unary cancel of all ends the units of every session."""
-
-    def cancel(self, request: pb.CancelRequest) -> pb.CancelResponse:
-        response = super().cancel(request)
-        if not request.work_id:
-            for session in self.table:
-                self.cancel_units(session, "")
-        return response
-
-
-@mutant("CANCEL-05")
-class CancelDropsOtherStates(Worker):
-    """A cancel clears the Hot KV State of every other session."""
-
-    def cancel_units(self, session: Session, work_id: str) -> int:
-        for other in self.table:
-            if other is not session:
-                other.state = None
-        return super().cancel_units(session, work_id)
-
-
-@mutant("CANCEL-06")
-class CountsCancelledUnits(_OtherCancel):
-    """A cancelled unit moves the position."""
-
-    def cancel_one(self, session: Session, unit: Unit, refused: Refused) -> None:
-        super().cancel_one(session, unit, refused)
-        session.held += unit.token_count
-
-
-@mutant("CANCEL-06")
-class MissesTheTruePosition(Rules):
-    """A CACHE_MISS tells a token too many."""
-
-    def cache_miss(self, session: Session, detail: str) -> Refused:
-        return Refused(pb.ERROR_CODE_CACHE_MISS, detail, actual_past_len=session.held + 1)
-
-
-@mutant("CANCEL-06")
-class KeepsTheStateOfCancelledUnits(Worker):
-    """The state of a unit that was cancelled while it ran is kept, and its position is not."""
-
-    def on_completed(self, event: Completed) -> None:
-        session = self._works[event.number]
-        if session.unit is None and event.outcome is not None:
-            session.state = event.outcome.state
-        super().on_completed(event)
-
-
-@mutant("CANCEL-06")
-class CancelSpendsTheStep(_OtherCancel):
-    """The step of a cancelled unit counts as applied."""
-
-    def cancel_one(self, session: Session, unit: Unit, refused: Refused) -> None:
-        super().cancel_one(session, unit, refused)
-        session.last_step = max(session.last_step, unit.step)
-
-
-@mutant("CANCEL-07")
-class CancelledChunksStayQueued(_OtherCancel):
-    """Health goes on to count chunks that were cancelled."""
-
-    lost = 0
-
-    def cancel_one(self, session: Session, unit: Unit, refused: Refused) -> None:
-        super().cancel_one(session, unit, refused)
-        self.lost += 1
-
-    def health(self, resident_bytes: int) -> pb.HealthReport:
-        report = super().health(resident_bytes)
-        report.queued_chunks += self.lost
-        return report
-
-
-@mutant("CANCEL-07")
-class CancelledChunksKeepTheirMemory(_OtherCancel):
-    """The memory taken for chunks that were cancelled is never given back."""
-
-    lost = 0
-
-    def cancel_one(self, session: Session, unit: Unit, refused: Refused) -> None:
-        super().cancel_one(session, unit, refused)
-        self.lost += unit.token_count
-
-    def health(self, resident_bytes: int) -> pb.HealthReport:
-        report = super().health(resident_bytes)
-        places = self.served.max_sessions * self.served.max_context
-        report.kv_pressure = min(1.0, report.kv_pressure + self.lost / places)
-        return report
-
-
-@mutant("CANCEL-07")
-class CancelledPrefillCannotRestart(_OtherCancel):
-    """After a cancelled chunk the session waits for the rest of that prefill and takes no other."""
-
-    def cancel_one(self, session: Session, unit: Unit, refused: Refused) -> None:
-        super().cancel_one(session, unit, refused)
-        self.broken = session
-
-    def begin(self, session: Session, unit: Unit) -> None:
-        fresh = unit.mode == pb.CACHE_MODE_PREFILL and unit.expected_past_len == 0
-        if fresh and session.held and getattr(self, "broken", None) is session:
-            raise self.rules.cache_miss(session, "a prefill is under way")
-        super().begin(session, unit)
-
-
 @mutant("CANCEL-09")
-class CancelFinishesThePrefill(_OtherCancel):
+class CancelFinishesThePrefill(OtherCancel):
     """When the final chunk is cancelled, what came before it counts as a finished prefill."""
 
     def cancel_one(self, session: Session, unit: Unit, refused: Refused) -> None:

@@ -58,6 +58,12 @@ def codec_with_64_bit_dimensions() -> None:
 
 
 @suite_mutant("CODEC-05")
+def codec_with_dimensions_below_the_bound() -> None:
+    """The largest dimension is refused as well."""
+    codec.MAX_DIMENSION = 2**31 - 2
+
+
+@suite_mutant("CODEC-05")
 def codec_whose_product_wraps() -> None:
     """The size of a tensor is computed in 64 bits, as most languages would."""
     right = codec._checked_size
@@ -106,6 +112,17 @@ def codec_that_allows_one_fragment_less() -> None:
 
 
 @suite_mutant("CODEC-08")
+def codec_with_fragments_below_the_bound() -> None:
+    """A fragment of 1 MiB is refused as well."""
+
+    def refuse(message: pb.NamedTensor) -> None:
+        if any(len(fragment.payload) == codec.MAX_FRAGMENT_BYTES for fragment in message.fragments):
+            raise ProtocolError("fragment-bytes", "a fragment of 1 MiB")
+
+    before_decoding(refuse)
+
+
+@suite_mutant("CODEC-08")
 def codec_that_sorts_before_it_counts() -> None:
     """Fragments are copied and put in order, and counted and measured then."""
     right = codec._joined_body
@@ -127,6 +144,12 @@ def codec_that_sorts_before_it_counts() -> None:
 def codec_with_any_number_of_tensors() -> None:
     """A bundle may hold more than 64 tensors."""
     codec.MAX_TENSORS = _NO_BOUND
+
+
+@suite_mutant("CODEC-09")
+def codec_with_bundles_below_the_bound() -> None:
+    """A bundle of 64 tensors is refused as well."""
+    codec.MAX_TENSORS = 63
 
 
 @suite_mutant("CODEC-09")

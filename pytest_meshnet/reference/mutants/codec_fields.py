@@ -70,6 +70,17 @@ def codec_that_takes_any_compression() -> None:
     _take_for("compression", lambda number: number not in range(3), pb.COMPRESSION_NONE)
 
 
+@suite_mutant("CODEC-07")
+def codec_that_sends_plain_what_it_cannot_compress() -> None:
+    """The encoder leaves data as it is for a compression that it does not know."""
+    right = codec._wire_body
+
+    def body(data: bytes, compression: int) -> bytes:
+        return right(data, compression) if compression in (1, 2) else data
+
+    replace(codec, "_wire_body", body)
+
+
 def _without_checksum(where: Callable[[int], bool]) -> None:
     def mend(message: pb.NamedTensor) -> None:
         if where(message.checksum.algorithm):

@@ -119,6 +119,40 @@ def zstd_with_any_window() -> None:
 
 
 @suite_mutant("CODEC-11")
+def zstd_with_a_window_below_the_bound() -> None:
+    """A window of 8 MiB is refused as well."""
+    compression.MAX_WINDOW_BYTES = 8 * 1024 * 1024 - 1
+
+
+@suite_mutant("CODEC-11")
+def zstd_that_demands_a_content_size() -> None:
+    """A frame that was compressed as a stream is refused, for it cannot say its size."""
+    right = compression.decompress
+
+    def decompress(body: bytes, total_bytes: int) -> bytes:
+        data = right(body, total_bytes)
+        if zstandard.get_frame_parameters(body).content_size == zstandard.CONTENTSIZE_UNKNOWN:
+            raise PayloadCorrupt("zstd-size", "the frame does not say its size")
+        return data
+
+    replace(compression, "decompress", decompress)
+
+
+@suite_mutant("CODEC-11")
+def zstd_that_raises_its_own_errors() -> None:
+    """A damaged frame ends in an error of the library, which nobody above it expects."""
+    right = compression.decompress
+
+    def decompress(body: bytes, total_bytes: int) -> bytes:
+        try:
+            return right(body, total_bytes)
+        except PayloadCorrupt as error:
+            raise zstandard.ZstdError(str(error)) from None
+
+    replace(compression, "decompress", decompress)
+
+
+@suite_mutant("CODEC-11")
 def zstd_that_passes_over_its_content_size() -> None:
     """A frame may claim any size as long as its blocks hold total_bytes."""
     right = compression.decompress

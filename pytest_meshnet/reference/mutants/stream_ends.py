@@ -198,7 +198,7 @@ class EndsWithoutAStatus(_OtherEnd):
     """A chunk that ends its stream ends it without a word."""
 
     def end_by(self, session: Session, unit: Unit, refused: Refused) -> None:
-        super().refuse_unit(session, unit, refused)
+        Worker.refuse_unit(self, session, unit, refused)
         del self.effects[-2]
 
 
@@ -213,7 +213,7 @@ class LosesTheStatusToAWritingClient(_OtherEnd):
         ending = getattr(self, "ending", None)
         if ending is not None and event.stream == ending[0].stream:
             del self.ending
-            super().refuse_unit(*ending)
+            Worker.refuse_unit(self, *ending)
             del self.effects[-2]
             return
         super()._on_received(event)
@@ -225,4 +225,4 @@ class EndsAsCancelled(_OtherEnd):
 
     def end_by(self, session: Session, unit: Unit, refused: Refused) -> None:
         ended = Refused(pb.ERROR_CODE_CANCELLED, refused.detail, terminal=True)
-        super().refuse_unit(session, unit, ended)
+        Worker.refuse_unit(self, session, unit, ended)

@@ -10,6 +10,7 @@ from google.protobuf.descriptor_pb2 import EDITION_2023, FeatureSet, MethodDescr
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
 from google.protobuf.descriptor_pb2 import FileDescriptorProto as File
 
+from pytest_meshnet import layout
 from pytest_meshnet.protocol import codec, regenerate
 from pytest_meshnet.protocol.errors import PayloadCorrupt
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
@@ -17,6 +18,20 @@ from pytest_meshnet.protocol.machines.client import SeamClient
 from pytest_meshnet.protocol.tensors import Tensor
 from pytest_meshnet.reference.catalogue import suite_mutant
 from pytest_meshnet.reference.mutants.patching import field, message, replace, schema_mutant
+
+_COPIES: list[TemporaryDirectory[str]] = []
+
+
+def _copied(original: Path) -> Path:
+    """A copy that lives as long as this process."""
+    _COPIES.append(TemporaryDirectory(prefix="meshnet-mutant-"))
+    copy = Path(_COPIES[-1].name) / original.name
+    if original.is_dir():
+        shutil.copytree(original, copy)
+    else:
+        shutil.copy(original, copy)
+    return copy
+
 
 # WIRE-01 -----------------------------------------------------------------------------------------
 
@@ -99,6 +114,16 @@ def fragment_with_a_moved_offset(file: File) -> None:
 def report_with_unpacked_lists(file: File) -> None:
     """The accepted compressions are written one by one, which parses to the same values."""
     field(file, "CapabilityReport", "accepted_compression").options.packed = False
+
+
+@suite_mutant("WIRE-03")
+def golden_made_to_fit() -> None:
+    """A stored vector was regenerated after the schema had changed."""
+    root = _copied(layout.folder("goldens"))
+    vector = root / "session_request.binpb"
+    vector.write_bytes(vector.read_bytes() + bytes.fromhex("b8e00401"))
+    right = layout.folder
+    replace(layout, "folder", lambda name: root if name == "goldens" else right(name))
 
 
 @suite_mutant("WIRE-03")
@@ -260,19 +285,6 @@ def codec_that_refuses_older_peers() -> None:
 
 
 # WIRE-08 -----------------------------------------------------------------------------------------
-
-_COPIES: list[TemporaryDirectory[str]] = []
-
-
-def _copied(original: Path) -> Path:
-    """A copy that lives as long as this process."""
-    _COPIES.append(TemporaryDirectory(prefix="meshnet-mutant-"))
-    copy = Path(_COPIES[-1].name) / original.name
-    if original.is_dir():
-        shutil.copytree(original, copy)
-    else:
-        shutil.copy(original, copy)
-    return copy
 
 
 @suite_mutant("WIRE-08")

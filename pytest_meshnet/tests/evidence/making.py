@@ -245,3 +245,14 @@ class Forger:
             change(seal)
 
         self.document("seal", fit)
+
+
+def statement(path: Path, kind: str) -> dict[str, Any]:
+    envelope = dsse.Envelope.from_bytes((path / document_name(kind)).read_bytes())
+    found: dict[str, Any] = json.loads(envelope.payload)
+    return found
+
+
+def predicate(path: Path, kind: str) -> dict[str, Any]:
+    found: dict[str, Any] = statement(path, kind)["predicate"]
+    return found

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +14,11 @@ import pytest
 
 from pytest_meshnet.evidence import host
 from pytest_meshnet.evidence.bundle import BundleError, BundleWriter
-from pytest_meshnet.evidence.documents import Named, Plugin, document_name
+from pytest_meshnet.evidence.documents import Named, Plugin
 from pytest_meshnet.evidence.journal import Collection, CollectionError
 from pytest_meshnet.evidence.recorder import Recorder
-from pytest_meshnet.evidence.signing.dsse import Envelope
 from pytest_meshnet.evidence.signing.keys import SigningKey
 from pytest_meshnet.tests.evidence import making
-
-
-def statement(path: Path, kind: str) -> dict[str, Any]:
-    envelope = Envelope.from_bytes((path / document_name(kind)).read_bytes())
-    found: dict[str, Any] = json.loads(envelope.payload)
-    return found
-
-
-def predicate(path: Path, kind: str) -> dict[str, Any]:
-    found: dict[str, Any] = statement(path, kind)["predicate"]
-    return found
 
 
 def test_importing_the_room_imports_nothing_heavy():
@@ -54,7 +40,7 @@ def test_every_signed_document_is_an_in_toto_statement_about_the_descriptor(tmp_
         "seal": "urn:pytest-meshnet:evidence:seal/v1",
     }
     for kind, predicate_type in kinds.items():
-        found = statement(path, kind)
+        found = making.statement(path, kind)
         assert found["_type"] == "https://in-toto.io/Statement/v1"
         assert found["predicateType"] == predicate_type
         assert found["subject"] == [
@@ -76,7 +62,7 @@ def test_the_start_says_what_was_going_to_run(tmp_path: Path, key: SigningKey):
         artifacts=(Named("model.gguf", "cd" * 32),),
     )
     writer.recorder.close()
-    start = predicate(writer.path, "start")
+    start = making.predicate(writer.path, "start")
     assert (
         start
         | {
@@ -116,7 +102,7 @@ def test_a_real_run_takes_clock_environment_and_suite_from_the_machine(
     before = time.time_ns()
     writer = BundleWriter.create(tmp_path, about, SigningKey.make_ephemeral())
     writer.recorder.close()
-    start = predicate(writer.path, "start")
+    start = making.predicate(writer.path, "start")
     assert before <= int(start["t_wall"]) <= time.time_ns()
     assert start["environment"]["CUDA_VISIBLE_DEVICES"] == "7"
     assert len(start["suite"]["digest"]) == 64
@@ -125,11 +111,11 @@ def test_a_real_run_takes_clock_environment_and_suite_from_the_machine(
 
 def test_a_gpu_inventory_that_nobody_collected_says_so(tmp_path: Path):
     path = making.make(tmp_path)
-    assert predicate(path, "start")["gpu_inventory"] == "not collected"
+    assert making.predicate(path, "start")["gpu_inventory"] == "not collected"
 
 
 def test_an_ephemeral_key_is_flagged(tmp_path: Path):
-    assert predicate(making.make(tmp_path), "start")["signer"]["ephemeral"] is True
+    assert making.predicate(making.make(tmp_path), "start")["signer"]["ephemeral"] is True
 
 
 def test_the_ledger_travels_in_the_bundle(tmp_path: Path):
@@ -148,7 +134,7 @@ def test_the_start_is_signed_before_anything_is_planned(tmp_path: Path):
 
 def test_the_plan_is_bound_to_the_start_and_names_requirements(tmp_path: Path):
     path = making.make(tmp_path)
-    plan = predicate(path, "plan")
+    plan = making.predicate(path, "plan")
     start = (path / "start.dsse.json").read_bytes()
     assert plan["start_sha256"] == hashlib.sha256(start).hexdigest()
     assert {"test": making.RUNTIME_TEST, "requirements": ["DECODE-01"]} in plan["collection"][
@@ -160,8 +146,33 @@ def test_the_plan_tells_no_home_directory(tmp_path: Path):
     writer = making.begin(tmp_path)
     writer.plan(Collection(errors=(CollectionError("m.py", "in /home/ada/m.py"),)))
     writer.recorder.close()
-    errors = predicate(writer.path, "plan")["collection"]["errors"]
+    errors = making.predicate(writer.path, "plan")["collection"]["errors"]
     assert errors == [{"id": "m.py", "message": "in ~/m.py"}]
+
+
+def test_the_verdict_before_the_plan_is_incomplete(tmp_path: Path):
+    writer = making.begin(tmp_path)
+    assert writer.summary().verdict.exit_code == 3
+    writer.recorder.close()
+
+
+def test_everything_is_on_the_disk_at_plan_and_seal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
+    writer = making.begin(tmp_path)
+    root = str(writer.path)
+    synced.clear()
+    writer.plan(Collection())
+    assert {f"{root}/journal/main.jsonl", root} <= set(synced)
+    worker = Recorder.join(writer.ticket(), "gw0")
+    digest = worker.attach(None, "x", b"x", "text/plain")
+    worker.close()
+    synced.clear()
+    writer.seal(0)
+    names = ("journal/main.jsonl", "journal/gw0.jsonl", f"artifacts/sha256/{digest}")
+    assert {root, *(f"{root}/{name}" for name in names)} <= set(synced)
 
 
 def test_a_run_has_one_plan(tmp_path: Path):
@@ -180,14 +191,16 @@ def test_the_plan_can_be_taken_from_an_xdist_worker(tmp_path: Path):
     worker = Recorder.join(writer.ticket(), "gw0")
     worker.collected(collection)
     writer.plan_from("gw0")
-    assert len(predicate(writer.path, "plan")["collection"]["tests"]) == len(collection.tests)
+    assert len(making.predicate(writer.path, "plan")["collection"]["tests"]) == len(
+        collection.tests
+    )
     worker.close()
     writer.recorder.close()
 
 
 def test_the_seal_lists_every_other_file_and_every_chain(tmp_path: Path):
     path = making.make(tmp_path)
-    seal = predicate(path, "seal")
+    seal = making.predicate(path, "seal")
     files = {
         one.relative_to(path).as_posix(): hashlib.sha256(one.read_bytes()).hexdigest()
         for one in path.rglob("*")
@@ -206,59 +219,10 @@ def test_the_seal_lists_every_other_file_and_every_chain(tmp_path: Path):
     assert (seal["verdict"], seal["exit_status"]) == ("CERTIFIED", 0)
 
 
-def test_the_standard_statement_sorts_tests_by_what_they_mean(tmp_path: Path):
-    optional = next(one.id for one in making.LEDGER.profile(making.PROFILE) if one.level != "MUST")
-    path = making.make(
-        tmp_path,
-        calls={making.RUNTIME_TEST: making.FAILING, making.test_id(optional): making.FAILING},
-        skipped=[making.test_id("OPEN-01")],
-        exit_status=1,
-    )
-    found = predicate(path, "statement")
-    assert found["result"] == "FAILED"
-    assert set(found["failedTests"]) == {making.RUNTIME_TEST, making.test_id("OPEN-01")}
-    assert found["warnedTests"] == [making.test_id(optional)]
-    assert len(found["passedTests"]) == len(making.planned()) - 3
-    names = [one["name"] for one in found["configuration"]]
-    assert names == ["run", "pytest-meshnet", "requirements.toml"]
-    assert found["configuration"][0]["uri"] == f"urn:pytest-meshnet:run:{path.name}"
-
-
-def test_the_standard_statement_of_a_certificate_is_passed(tmp_path: Path):
-    found = predicate(making.make(tmp_path), "statement")
-    assert (found["result"], found["failedTests"], found["warnedTests"]) == ("PASSED", [], [])
-
-
-def test_the_run_statement_says_what_the_standard_one_cannot(tmp_path: Path):
-    path = making.make(tmp_path, calls={making.RUNTIME_TEST: making.FAILING}, exit_status=1)
-    run = predicate(path, "run")
-    tests = {one["test"]: one for one in run["tests"]}
-    assert tests[making.RUNTIME_TEST] == {
-        "test": making.RUNTIME_TEST,
-        "status": "failed",
-        "reason": "expected: 1",
-        "requirements": ["DECODE-01"],
-        "attempts": 1,
-        "processes": ["main"],
-        "duration_ns": "3000",
-    }
-    assert run["verdict"]["word"] == "NOT CONFORMANT"
-    assert run["verdict"]["requirements"]["DECODE-01"] == "failed"
-    assert run["facts"] == [
-        {
-            "name": "launch",
-            "value": True,
-            "source": "descriptor",
-            "standing": "configured",
-            "judged": True,
-        }
-    ]
-
-
 def test_a_report_is_sealed_with_the_rest(tmp_path: Path):
     path = making.make(tmp_path, extra=lambda writer: writer.add_derived("report.md", b"# r"))
     digest = hashlib.sha256(b"# r").hexdigest()
-    assert predicate(path, "seal")["files"]["report.md"] == digest
+    assert making.predicate(path, "seal")["files"]["report.md"] == digest
 
 
 @pytest.mark.parametrize("name", ["other.txt", "../report.md", "start.dsse.json"])
@@ -293,7 +257,7 @@ def test_a_run_that_ends_before_its_plan_is_sealed_as_refused(tmp_path: Path):
     writer.recorder.refusal("cannot connect")
     summary = writer.seal(2)
     assert summary.verdict.word == "REFUSED"
-    assert predicate(writer.path, "plan")["collection"]["tests"] == []
+    assert making.predicate(writer.path, "plan")["collection"]["tests"] == []
 
 
 def test_a_journal_that_another_process_still_writes_leaves_the_run_unsealed(tmp_path: Path):
@@ -317,7 +281,7 @@ def test_a_torn_journal_of_a_dead_worker_is_sealed_as_torn(tmp_path: Path):
     writer = making.begin(tmp_path)
     (writer.path / "journal" / "gw0.jsonl").write_text('{"seq"')
     writer.seal(3)
-    assert predicate(writer.path, "seal")["journals"]["gw0"]["torn"] is True
+    assert making.predicate(writer.path, "seal")["journals"]["gw0"]["torn"] is True
 
 
 def test_what_a_dead_worker_left_half_stored_is_cleared_before_the_seal(tmp_path: Path):
@@ -326,7 +290,9 @@ def test_what_a_dead_worker_left_half_stored_is_cleared_before_the_seal(tmp_path
     left.write_bytes(b"half")
     writer.seal(0)
     assert not left.exists()
-    assert not [name for name in predicate(writer.path, "seal")["files"] if "partial" in name]
+    assert not [
+        name for name in making.predicate(writer.path, "seal")["files"] if "partial" in name
+    ]
 
 
 def test_a_full_disk_at_the_end_leaves_the_run_unsealed(
@@ -362,35 +328,3 @@ def test_a_ledger_that_changed_since_it_was_loaded_is_refused(tmp_path: Path):
             SigningKey.make_ephemeral(),
             ledger_file=changed,
         )
-
-
-def test_runs_by_one_key_count_and_name_the_seal_before(tmp_path: Path, key: SigningKey):
-    first = making.make(tmp_path, key)
-    making.make(tmp_path, SigningKey.make_ephemeral())
-    unsealed = making.make(tmp_path, key, seal=False)
-    third = making.make(tmp_path, key)
-    seal = hashlib.sha256((first / "seal.dsse.json").read_bytes()).hexdigest()
-    assert predicate(unsealed, "start")["counter"] == 2
-    assert predicate(third, "start")["counter"] == 3
-    assert predicate(third, "start")["previous_seal"] == seal
-    assert predicate(third, "seal")["counter"] == 3
-
-
-def test_what_another_key_or_nobody_signed_does_not_count(tmp_path: Path, key: SigningKey):
-    foreign = making.make(tmp_path, SigningKey.make_ephemeral())
-    making.Forger(foreign, SigningKey.make_ephemeral()).document(
-        "start", lambda start: start.update(counter=99)
-    )
-    (tmp_path / "junk").mkdir()
-    (tmp_path / "junk" / "start.dsse.json").write_text("{")
-    path = making.make(tmp_path, key)
-    assert predicate(path, "start")["counter"] == 1
-
-
-def test_runs_into_one_output_folder_do_not_collide(tmp_path: Path, key: SigningKey):
-    with ThreadPoolExecutor(8) as pool:
-        writers = list(pool.map(lambda _: making.begin(tmp_path, key), range(16)))
-    for writer in writers:
-        writer.recorder.close()
-    assert len({writer.run_id for writer in writers}) == 16
-    assert sorted(writer.start.counter for writer in writers) == list(range(1, 17))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from pytest_meshnet.evidence.signing.keys import SigningKey
 from pytest_meshnet.evidence.verify import Question, run_verify, verify
 from pytest_meshnet.evidence.verify.finding import Result
@@ -61,6 +63,14 @@ def test_a_run_killed_before_its_start_is_incomplete(tmp_path: Path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / ".start.dsse.json.partial").write_text("{")
     assert outcome(verify(tmp_path / "run", Question())) == (Result.INCOMPLETE, {"start-missing"})
+
+
+@pytest.mark.parametrize("name", ["x", "x.partial", ".x", "journal/other.jsonl"])
+def test_an_unsealed_run_with_a_foreign_file_is_invalid(tmp_path: Path, key: SigningKey, name: str):
+    path = making.cut_short(tmp_path, key)
+    (path / name).touch()
+    report = trusting_report(path, key)
+    assert outcome(report) == (Result.INVALID, {"unexpected-name", "unsealed"})
 
 
 def test_an_edited_unsealed_run_is_invalid(tmp_path: Path, key: SigningKey):

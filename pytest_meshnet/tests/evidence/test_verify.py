@@ -10,6 +10,7 @@ import pytest
 
 from pytest_meshnet import layout
 from pytest_meshnet.evidence import documents
+from pytest_meshnet.evidence.bundle import BundleWriter
 from pytest_meshnet.evidence.journal import Collection, system_clock
 from pytest_meshnet.evidence.recorder import Recorder
 from pytest_meshnet.evidence.signing.keys import SigningKey, keygen
@@ -94,6 +95,57 @@ def test_every_attack_ends_with_its_result_and_needs_its_check(
         rest = {name: check for name, check in CHECKS.items() if name != attack.check}
         blind = verify(path, Question(making.trusting(key)), rest)
         assert blind.result.exit_code != attack.exit_code, blind.findings
+
+
+def test_a_hardware_test_with_a_proven_device_passes(tmp_path: Path, key: SigningKey):
+    lanes = {RUNTIME_TEST: "rtx3060"}
+
+    def extra(writer: BundleWriter) -> None:
+        asked_for = {"name": "RTX"}
+        writer.recorder.device(RUNTIME_TEST, asked_for, {"uuid": "GPU-1", "name": "RTX"})
+
+    path = making.make(
+        tmp_path,
+        key,
+        collection=Collection(making.planned(), hardware=lanes),
+        extra=extra,
+        gpus=({"uuid": "GPU-1", "name": "RTX"},),
+    )
+    assert outcome(trusting_report(path, key)) == (Result.VALID_PASS, set())
+
+
+def test_a_prompt_of_which_only_the_digest_is_kept_is_not_missed(tmp_path: Path, key: SigningKey):
+    def extra(writer: BundleWriter) -> None:
+        writer.recorder.attach(RUNTIME_TEST, "prompt", b"private", "text/plain", store=False)
+
+    report = trusting_report(making.make(tmp_path, key, extra=extra), key)
+    assert outcome(report) == (Result.VALID_PASS, set())
+
+
+def test_a_run_after_one_that_was_never_sealed_is_sound(tmp_path: Path, key: SigningKey):
+    making.cut_short(tmp_path, key)
+    report = trusting_report(making.make(tmp_path, key), key)
+    assert outcome(report) == (Result.VALID_PASS, {"not-first-run"})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"certificate": False}, "certificate: says False, the journals give True"),
+        ({"profiles": ["core"]}, "profiles[0]: says 'core', the journals give 'core-wire'"),
+        ({"refusals": ["x"]}, "refusals: 1 entries, the journals give 0"),
+        ({"more": 1}, "more: says 1, the journals give None"),
+    ],
+)
+def test_a_statement_that_disagrees_is_told_with_the_place(
+    tmp_path: Path, key: SigningKey, change: dict[str, Any], message: str
+):
+    path = making.make(tmp_path, key)
+    forger = making.Forger(path, key)
+    forger.document("run", lambda run: run.update(change))
+    forger.reseal()
+    (found,) = trusting_report(path, key).findings
+    assert found.message == f"run.dsse.json, {message}"
 
 
 def test_every_check_that_attacks_can_reach_is_needed_by_one():

@@ -3,7 +3,7 @@
 import pytest
 
 from pytest_meshnet.tests.hardware.fakes import RTX3060
-from pytest_meshnet.tests.hardware.inner import prepare, run
+from pytest_meshnet.tests.hardware.inner import QUIET, prepare, run
 
 
 def test_the_lane_table_is_in_pytest_markers(pytester):
@@ -142,3 +142,36 @@ def test_the_rig_has_its_card(pytester):
         """
     )
     run(pytester, "-m", "rtx3060").assert_outcomes(passed=1)
+
+
+def test_only_a_lane_with_a_device_owes_a_proof(pytester):
+    more = """
+from pytest_meshnet.hardware import fixtures
+
+def pytest_collection_finish(session):
+    print("lanes:", [fixtures.device_lane(item) for item in session.items])
+"""
+    prepare(pytester, "four", more)
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.real_target
+        def test_target(): pass
+
+        @pytest.mark.real_target
+        @pytest.mark.multi_gpu(2)
+        def test_both(here): pass
+
+        def test_none(): pass
+        """
+    )
+    result = run(pytester, "-s", "--meshnet-present", "real_target")
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(["*lanes: [[]None, 'multi_gpu', None[]]"])
+
+
+def test_the_lanes_work_alone_without_the_options_of_the_whole_plugin(pytester):
+    pytester.makepyfile("import pytest\n@pytest.mark.real_target\ndef test_x(): pass\n")
+    alone = ("-p", "pytest_meshnet.hardware.fixtures", *QUIET)
+    pytester.runpytest_inprocess(*alone).assert_outcomes(skipped=1)

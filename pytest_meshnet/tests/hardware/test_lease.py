@@ -33,9 +33,9 @@ places = json.loads(sys.argv[2])
 devices = [inventory("four").devices[place] for place in places]
 with desk.lease(devices, len(devices), timeout_s=30, holder="another run"):
     if sys.argv[3] == "fork" and os.fork() == 0:
-        os.execvp("sleep", ["sleep", "60"]) if sys.argv[4] == "exec" else input()
+        os.execvp("sleep", ["sleep", "60"]) if sys.argv[4] == "exec" else sys.stdin.read()
     print("held", flush=True)
-    input()
+    sys.stdin.read()
 """
 
 
@@ -63,7 +63,22 @@ def hold(tmp_path):
         with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()
+        child.stdin.close()
         child.stdout.close()
+
+
+@pytest.fixture
+def later():
+    """Calls a function in another thread, so many times SOON from now."""
+    timers = []
+
+    def start(function, times=1):
+        timers.append(threading.Timer(SOON * times, function))
+        timers[-1].start()
+
+    yield start
+    for timer in timers:
+        timer.join()
 
 
 @pytest.fixture
@@ -97,17 +112,17 @@ def test_a_wait_ends_at_its_bound_and_names_the_holder(desk, hold):
     assert time.monotonic() - started < LONG
 
 
-def test_a_wait_ends_when_the_holder_gives_the_device_back(desk, hold):
+def test_a_wait_ends_when_the_holder_gives_the_device_back(desk, hold, later):
     child = hold([0])
-    threading.Timer(SOON, child.communicate, ["\n"]).start()
+    later(child.stdin.close)
     with take(desk, FOUR[:1]) as lease:
         assert lease.waited_s >= SOON / 2
 
 
-def test_a_killed_holder_holds_nothing(desk, hold):
+def test_a_killed_holder_holds_nothing(desk, hold, later):
     # faults row 115
     child = hold([0])
-    threading.Timer(SOON, child.kill).start()
+    later(child.kill)
     with take(desk, FOUR[:1]) as lease:
         assert lease.devices == (FOUR[0],)
 
@@ -130,18 +145,18 @@ def test_a_device_that_was_given_back_is_free_whoever_still_has_the_open_file(de
         os.close(copy)
 
 
-def test_whichever_device_becomes_free_first_is_given(desk, hold):
+def test_whichever_device_becomes_free_first_is_given(desk, hold, later):
     hold([0])
     child = hold([1])
-    threading.Timer(SOON, child.kill).start()
+    later(child.kill)
     with take(desk, FOUR[:2]) as lease:
         assert lease.devices == (FOUR[1],)
 
 
-def test_a_wait_for_several_takes_them_one_after_the_other(desk, hold):
+def test_a_wait_for_several_takes_them_one_after_the_other(desk, hold, later):
     children = [hold([0]), hold([1])]
     for place, child in enumerate(children):
-        threading.Timer(SOON * (1 + place), child.kill).start()
+        later(child.kill, 1 + place)
     with take(desk, FOUR[:2], 2) as lease:
         assert lease.devices == FOUR[:2]
 
@@ -163,7 +178,7 @@ def test_a_wait_in_vain_gives_back_what_it_had_taken(desk, hold, tmp_path):
         assert lease.devices == (FOUR[0],)
 
 
-def test_who_waited_in_vain_takes_no_device_when_it_becomes_free_later(desk, hold, tmp_path):
+def test_who_waited_in_vain_takes_no_device_when_it_becomes_free_later(desk, hold, tmp_path, later):
     child = hold([0])
     with pytest.raises(LeaseError):
         take(desk, FOUR[:1], timeout_s=SOON).__enter__()

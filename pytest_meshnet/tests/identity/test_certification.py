@@ -138,6 +138,29 @@ def test_a_registration_of_what_is_no_fingerprint_is_refused(change):
         replace(REGISTRATION, **change)
 
 
+@pytest.mark.parametrize("node", ["", " rig", None, 7])
+def test_a_stage_of_no_named_node_is_refused(node):
+    with pytest.raises(CertificationRefused):
+        Stage(node, 0, 4)
+
+
+@pytest.mark.parametrize("name", ["artifact_digest", "recipe_digest"])
+def test_evidence_about_what_is_no_digest_is_refused(name):
+    with pytest.raises(CertificationRefused) as refused:
+        evidence(**{name: "A" * 64})
+    assert refused.value.code == "digest-format"
+
+
+def test_what_is_held_already_would_change_nothing():
+    book = registered()
+    assert book.holds(REGISTRATION)
+    assert not book.holds(replace(REGISTRATION, layer_count=9))
+    assert not book.holds(evidence())
+    book.add(evidence())
+    assert book.holds(evidence())
+    assert not book.holds(evidence(bundle="d" * 64))
+
+
 @pytest.mark.parametrize("bundle", ["", None, "bundle-1", "E" * 64])
 def test_an_entry_without_the_seal_of_its_bundle_is_refused(bundle):
     with pytest.raises(CertificationRefused):

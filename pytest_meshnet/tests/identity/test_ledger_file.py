@@ -1,7 +1,9 @@
 """The ledger on disk: nothing acknowledged is lost, nothing is invented, nothing is guessed."""
 
+import fcntl
 import json
 import os
+import stat
 import subprocess
 import sys
 import threading
@@ -72,6 +74,7 @@ def test_a_tail_torn_at_any_byte_is_dropped_and_the_next_entry_goes_in_its_place
     torn.register(entry(0, 4))
     assert names(torn) == ["0", "1", "4"]
     assert torn.path.read_bytes().startswith(whole[:second])
+    assert torn.path.read_bytes().endswith(b"}\n")
 
 
 def rewrite(line: bytes, **changes: object) -> bytes:
@@ -107,6 +110,26 @@ def resealed(lines: list[bytes]) -> list[bytes]:
     return [lines[0], rewrite(lines[1], body=body), lines[2]]
 
 
+def renumbered(lines: list[bytes]) -> list[bytes]:
+    return [*lines[:2], rewrite(lines[2], seq=7)]
+
+
+def boolean_number(lines: list[bytes]) -> list[bytes]:
+    return [rewrite(lines[0], seq=False)]
+
+
+def bodiless(lines: list[bytes]) -> list[bytes]:
+    return [*lines[:2], rewrite(lines[2], body=5)]
+
+
+def with_another_key(lines: list[bytes]) -> list[bytes]:
+    return [*lines[:2], rewrite(lines[2], note="x")]
+
+
+def no_object(lines: list[bytes]) -> list[bytes]:
+    return [*lines, b"[]"]
+
+
 def forged_certificate(lines: list[bytes]) -> list[bytes]:
     """A well-chained promotion without a distributed forward behind it."""
     from hashlib import sha256
@@ -121,7 +144,20 @@ def forged_certificate(lines: list[bytes]) -> list[bytes]:
 
 @pytest.mark.parametrize(
     "attack",
-    [without_line, swapped, one_byte, last_byte, blank, resealed, forged_certificate],
+    [
+        without_line,
+        swapped,
+        one_byte,
+        last_byte,
+        blank,
+        resealed,
+        renumbered,
+        boolean_number,
+        bodiless,
+        with_another_key,
+        no_object,
+        forged_certificate,
+    ],
 )
 def test_a_committed_line_that_is_not_what_was_written_refuses_the_file(tmp_path, attack):
     ledger = filled(tmp_path / "ledger", 3)
@@ -173,6 +209,44 @@ def test_an_entry_is_acknowledged_only_after_its_fsync(tmp_path, monkeypatch):
     monkeypatch.setattr(ledger_file.os, "fsync", lambda fd: (done.append("fsync"), fsync(fd))[1])
     ledger.register(entry(0, 1))
     assert done == ["write", "fsync"]
+    ledger.register(entry(0, 1))  # whoever wrote it may have died before its own fsync
+    assert done == ["write", "fsync", "fsync"]
+
+
+def test_the_name_of_a_new_file_is_on_disk_before_its_first_entry(tmp_path, monkeypatch):
+    synced = []
+    fsync = os.fsync
+    monkeypatch.setattr(
+        ledger_file.os,
+        "fsync",
+        lambda fd: (synced.append(stat.S_ISDIR(os.fstat(fd).st_mode)), fsync(fd))[1],
+    )
+    filled(tmp_path / "ledger", 2)
+    assert synced == [True, False, False]
+
+
+def test_readers_share_the_lock_and_writers_hold_it_alone(tmp_path, monkeypatch):
+    ledger = filled(tmp_path / "ledger", 1)
+    modes = []
+    flock = ledger_file.fcntl.flock
+    monkeypatch.setattr(
+        ledger_file.fcntl, "flock", lambda fd, mode: (modes.append(mode), flock(fd, mode))[1]
+    )
+    ledger.read()
+    ledger.register(entry(0, 1))
+    assert modes == [fcntl.LOCK_SH, fcntl.LOCK_EX]
+
+
+def test_no_descriptor_is_left_open(tmp_path):
+    before = len(os.listdir("/proc/self/fd"))
+    ledger = filled(tmp_path / "ledger", 3)
+    ledger.read()
+    with pytest.raises(CertificationRefused):
+        ledger.certify(evidence())
+    ledger.path.write_bytes(b"damage\n")
+    with pytest.raises(LedgerDamaged):
+        ledger.read()
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_a_file_replaced_while_a_writer_waits_gets_the_entry(tmp_path, monkeypatch):

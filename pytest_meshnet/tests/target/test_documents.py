@@ -160,6 +160,15 @@ STRUCTURAL: list[tuple[str, tuple[Any, ...], Any]] = [
     ("digest-format", (C, "contract_sha256"), "x" * 64),
     ("unknown-field", (C, "seventh_section"), {"key": True}),
     ("unknown-field", (M, "comment"), "x"),
+    ("unknown-field", (M, "source_model", "comment"), "x"),
+    ("unknown-field", (M, "gguf_artifact", "comment"), "x"),
+    ("unknown-field", (*SHARDS, 3, "comment"), "x"),
+    ("unknown-field", (M, "diagnostic_fallback", "comment"), "x"),
+    ("unknown-field", (M, "storage", "allowed_path_prefixes"), ["/home/me"]),
+    ("unknown-field", (S, "comment"), "x"),
+    ("unknown-field", (S, "source_files", 0, "comment"), "x"),
+    ("unknown-field", (*EFFORT, "comment"), "x"),
+    ("unknown-field", (C, "target", "comment"), "x"),
     ("unknown-field", (*ARCH, "num_layers"), 79),
     ("binding", (C, "target", "source_repo_id"), "zai-org/GLM-5.1"),
     ("binding", (C, "target", "source_revision"), "0" * 40),
@@ -280,6 +289,17 @@ def test_a_contract_that_names_another_documents_digest_is_refused(key, value, c
     del contract["contract_sha256"]
     contract["contract_sha256"] = digest(contract)
     assert code_of({**samples.documents(), C: contract})[0] == code
+
+
+def test_shards_of_two_different_files_are_no_artifact():
+    """Path and URL of one shard agree with each other and not with the rest."""
+    found = samples.documents()
+    for key in ("path", "url"):
+        edit = (*SHARDS, 1, key)
+        found = samples.edited(found, edit, lambda text: text.replace("GLM-5.2-UD", "GLM-5.1-UD"))
+    code, message = code_of(samples.resealed(found))
+    assert code == "shard-path"
+    assert "different stems" in message
 
 
 def consistent_bigger_model(found: samples.Documents) -> samples.Documents:

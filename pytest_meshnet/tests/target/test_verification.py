@@ -108,6 +108,17 @@ def test_a_file_that_is_not_the_pinned_one_has_its_own_code_and_spoils_no_other(
     assert result.content_digest() is None
 
 
+def test_no_descriptor_is_left_open(tmp_path):
+    before = len(os.listdir("/proc/self/fd"))
+    for damage in (flipped, emptied, folder, pipe):
+        damage(six(tmp_path / damage.__name__)[0])
+        verify_files(
+            [Expected(tmp_path / damage.__name__ / "0.gguf", None, "0" * 64)],
+            forbidden_prefixes=(),
+        )
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 def test_a_right_size_with_a_wrong_digest_says_so(tmp_path):
     verdict = one(flipped(written(tmp_path / "a", b"abc" * 99)))
     assert verdict.code is Code.WRONG_DIGEST

@@ -97,11 +97,11 @@ def times(change: Callable[[int, dict[str, Any]], None]) -> Callable[[list[dict[
     return act
 
 
-def shift(name: str, seconds: int) -> Callable[[int, dict[str, Any]], None]:
-    """Move one time of the fifth record."""
+def shift(name: str, seconds: int, at: int = 5) -> Callable[[int, dict[str, Any]], None]:
+    """Move one time of one record."""
 
     def change(number: int, record: dict[str, Any]) -> None:
-        if number == 5:
+        if number == at:
             record[name] = str(int(record[name]) + seconds * 10**9)
 
     return change

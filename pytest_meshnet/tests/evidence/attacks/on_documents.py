@@ -95,6 +95,12 @@ def ledger_of(digest: str) -> Callable[[dict[str, Any]], None]:
     return lambda start: start["ledger"].update(digest=digest)
 
 
+def later_run(forger: Forger) -> None:
+    """Say that this was the second run, after something that is no seal."""
+    forger.document("start", lambda start: start.update(counter=2, previous_seal="none"))
+    forger.document("seal", lambda seal: seal.update(counter=2))
+
+
 def renumber(forger: Forger) -> None:
     """Say that this was the run before the first."""
     for kind in ("start", "seal"):
@@ -245,6 +251,13 @@ ON_DOCUMENTS = (
         "ledger",
     ),
     # history
+    Attack(
+        "a later run after a seal that is none",
+        insider(later_run),
+        2,
+        "counter-malformed",
+        "history",
+    ),
     Attack(
         "a first run after a seal",
         insider(lambda f: f.document("start", lambda s: s.update(previous_seal="ab" * 32))),

@@ -112,6 +112,13 @@ ON_FILES = (
         )
     ),
     Attack("flip a byte of an attachment", flip(frames, 0), 2, "digest-differs"),
+    Attack(
+        "list an anchor",
+        sealer(lambda seal: seal["files"].update({"anchors/x": "ab" * 32})),
+        2,
+        "path-escape",
+        "files",
+    ),
     # attachments
     Attack(
         "drop an attachment and seal",

@@ -1,8 +1,7 @@
-"""Attacks on journals, the plan, results, devices and time."""
+"""Attacks on journals, the plan and the results."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,6 @@ from pytest_meshnet.tests.evidence.attacks.base import (
     judged_insider,
     only,
     sealer,
-    shift,
-    times,
 )
 from pytest_meshnet.tests.evidence.making import RUNTIME_TEST, Forger
 
@@ -73,32 +70,6 @@ def second_attempt(forger: Forger) -> None:
     forger.journal(act)
 
 
-def early_tests(forger: Forger) -> None:
-    """Sign the plan after the tests."""
-    late: list[str] = []
-    forger.journal(lambda records: late.append(records[-1]["t_mono"]))
-    forger.document("plan", lambda plan: plan.update(t_mono=late[0]))
-
-
-DEVICE = {"uuid": "GPU-1", "name": "RTX", "provider": "nvml"}
-
-
-def device(requested: dict[str, Any], **observed: Any) -> Callable[[Forger], None]:
-    def act(forger: Forger) -> None:
-        listed = [{"uuid": "GPU-1", "name": "RTX"}]
-        forger.document("start", lambda start: start.update(gpus=listed))
-        what = {"test": RUNTIME_TEST, "requested": requested, "observed": DEVICE | observed}
-        forger.journal(insert("device", what))
-
-    return act
-
-
-def hardware(forger: Forger) -> None:
-    lane = {RUNTIME_TEST: "rtx3060"}
-    forger.document("plan", lambda plan: plan["collection"].update(hardware=lane))
-    forger.journal(body("collected", hardware=lane))
-
-
 def extra_journal(path: Path, key: SigningKey) -> None:
     (path / "journal" / "gw0.jsonl").write_bytes(b"")
     forger = Forger(path, key)
@@ -140,6 +111,13 @@ ON_RECORDS = (
     Attack(
         "a wrong count in the seal",
         sealer(lambda seal: seal["journals"]["main"].update(records=3)),
+        2,
+        "chain-count",
+        "chains",
+    ),
+    Attack(
+        "a torn journal that is whole",
+        sealer(lambda seal: seal["journals"]["main"].update(torn=True)),
         2,
         "chain-count",
         "chains",
@@ -275,65 +253,5 @@ ON_RECORDS = (
         3,
         "verdict-incomplete",
         "verdict",
-    ),
-    # devices
-    Attack(
-        "a device that is not listed",
-        judged_insider(device({}, uuid="GPU-2")),
-        2,
-        "device-unlisted",
-        "devices",
-    ),
-    Attack(
-        "another device than asked for",
-        judged_insider(device({"name": "RTX 2"})),
-        2,
-        "device-differs",
-        "devices",
-    ),
-    Attack(
-        "a simulated device",
-        judged_insider(device({}, provider="file")),
-        1,
-        "device-simulated",
-        "devices",
-    ),
-    Attack(
-        "a hardware test without a device",
-        judged_insider(hardware),
-        3,
-        "device-unproven",
-        "devices",
-    ),
-    # time
-    Attack(
-        "a record before its time",
-        insider(lambda f: f.journal(times(shift("t_mono", -1)))),
-        2,
-        "clock-order",
-        "clock",
-    ),
-    Attack(
-        "the clock set back",
-        insider(lambda f: f.journal(times(shift("t_wall", -6)))),
-        2,
-        "clock-set-back",
-        "clock",
-    ),
-    Attack(
-        "a seal before the run",
-        sealer(lambda seal: seal.update(t_mono="5")),
-        2,
-        "clock-order",
-        "clock",
-    ),
-    Attack("tests before the plan", insider(early_tests), 2, "clock-plan", "clock"),
-    # end
-    Attack(
-        "a suite that changed during the run",
-        sealer(lambda seal: seal.update(suite_digest="ab" * 32)),
-        3,
-        "suite-changed",
-        "completeness",
     ),
 )

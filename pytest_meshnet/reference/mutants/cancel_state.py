@@ -1,0 +1,131 @@
+"""Workers whose cancels reach other sessions, or leave something behind in their own."""
+
+from __future__ import annotations
+
+from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
+from pytest_meshnet.protocol.machines.events import Completed
+from pytest_meshnet.protocol.machines.rules import Rules
+from pytest_meshnet.protocol.machines.session import Refused, Session, Unit
+from pytest_meshnet.protocol.machines.worker import Worker
+from pytest_meshnet.reference.catalogue import mutant
+from pytest_meshnet.reference.mutants.cancelling import OtherCancel
+
+
+@mutant("CANCEL-05")
+class CancelsByWorkIdAlone(Worker):
+    """A cancel ends units of that work id in every session."""
+
+    def cancel_units(self, session: Session, work_id: str) -> int:
+        count = super().cancel_units(session, work_id)
+        if work_id:
+            others = [other for other in self.table if other is not session]
+            count += sum(super(CancelsByWorkIdAlone, self).cancel_units(o, work_id) for o in others)
+        return count
+
+
+@mutant("CANCEL-05")
+class CancelOfAllIsEverybodys(Worker):
+    """A unary cancel of all ends the units of every session."""
+
+    def cancel(self, request: pb.CancelRequest) -> pb.CancelResponse:
+        response = super().cancel(request)
+        if not request.work_id:
+            for session in self.table:
+                self.cancel_units(session, "")
+        return response
+
+
+@mutant("CANCEL-05")
+class CancelDropsOtherStates(Worker):
+    """A cancel clears the Hot KV State of every other session."""
+
+    def cancel_units(self, session: Session, work_id: str) -> int:
+        for other in self.table:
+            if other is not session:
+                other.drop_state()
+        return super().cancel_units(session, work_id)
+
+
+@mutant("CANCEL-06")
+class CountsCancelledUnits(OtherCancel):
+    """A cancelled unit moves the position."""
+
+    def cancel_one(self, session: Session, unit: Unit, refused: Refused) -> None:
+        super().cancel_one(session, unit, refused)
+        session.held += unit.token_count
+
+
+@mutant("CANCEL-06")
+class MissesTheTruePosition(Rules):
+    """A CACHE_MISS tells a token too many."""
+
+    def cache_miss(self, session: Session, detail: str) -> Refused:
+        return Refused(pb.ERROR_CODE_CACHE_MISS, detail, actual_past_len=session.held + 1)
+
+
+@mutant("CANCEL-06")
+class KeepsTheStateOfCancelledUnits(Worker):
+    """The state of a unit that was cancelled while it ran is kept, and its position is not."""
+
+    def on_completed(self, event: Completed) -> None:
+        session = self._works[event.number]
+        if session.unit is None and event.outcome is not None:
+            session.state = event.outcome.state
+        super().on_completed(event)
+
+
+@mutant("CANCEL-06")
+class CancelSpendsTheStep(OtherCancel):
+    """The step of a cancelled unit counts as applied."""
+
+    def cancel_one(self, session: Session, unit: Unit, refused: Refused) -> None:
+        super().cancel_one(session, unit, refused)
+        session.last_step = max(session.last_step, unit.step)
+
+
+@mutant("CANCEL-07")
+class CancelledChunksStayQueued(OtherCancel):
+    """Health goes on to count chunks that were cancelled."""
+
+    lost = 0
+
+    def cancel_one(self, session: Session, unit: Unit, refused: Refused) -> None:
+        super().cancel_one(session, unit, refused)
+        self.lost += 1
+
+    def health(self, resident_bytes: int) -> pb.HealthReport:
+        report = super().health(resident_bytes)
+        report.queued_chunks += self.lost
+        return report
+
+
+@mutant("CANCEL-07")
+class CancelledChunksKeepTheirMemory(OtherCancel):
+    """The memory taken for chunks that were cancelled is never given back."""
+
+    lost = 0
+
+    def cancel_one(self, session: Session, unit: Unit, refused: Refused) -> None:
+        super().cancel_one(session, unit, refused)
+        self.lost += unit.token_count
+
+    def health(self, resident_bytes: int) -> pb.HealthReport:
+        report = super().health(resident_bytes)
+        places = self.served.max_sessions * self.served.max_context
+        report.kv_pressure = min(1.0, report.kv_pressure + self.lost / places)
+        return report
+
+
+@mutant("CANCEL-07")
+class CancelledPrefillCannotRestart(OtherCancel):
+    """After a cancelled chunk the session waits for the rest of that prefill and takes no other."""
+
+    def cancel_one(self, session: Session, unit: Unit, refused: Refused) -> None:
+        super().cancel_one(session, unit, refused)
+        self.broken = session
+
+    def begin(self, session: Session, unit: Unit) -> None:
+        fresh = unit.mode == pb.CACHE_MODE_PREFILL and unit.expected_past_len == 0
+        if fresh and session.held and getattr(self, "broken", None) is session:
+            raise self.rules.cache_miss(session, "a prefill is under way")
+        super().begin(session, unit)

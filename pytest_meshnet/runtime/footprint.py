@@ -1,0 +1,44 @@
+"""What a runtime holds on to: session counts by Health, and for a started one its process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """Live counts of a runtime. Of an endpoint the three last are unknown (None).
+
+    `resident` is in bytes.
+    """
+
+    sessions: int
+    queued: int
+    threads: int | None = None
+    descriptors: int | None = None
+    resident: int | None = None
+
+
+def process_counts(pid: int) -> tuple[int, int, int]:
+    """Threads, open descriptors and resident bytes of a process, from /proc.
+
+    Raises FileNotFoundError when there is none, or no /proc.
+    """
+    status = Path(f"/proc/{pid}/status").read_text()
+    fields = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
+    descriptors = sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
+    return int(fields["Threads"]), descriptors, int(fields["VmRSS"].split()[0]) * 1024
+
+
+_SLACK = {"sessions": 0, "queued": 0, "threads": 4, "descriptors": 4, "resident": 32 * 1024 * 1024}
+
+
+def grown_since(before: Footprint, after: Footprint) -> list[str]:
+    """Say what grew by more than its slack: none for counts, a pool's breath for the process."""
+    found = []
+    for name, slack in _SLACK.items():
+        old, new = getattr(before, name), getattr(after, name)
+        if old is not None and new is not None and new > old + slack:
+            found.append(f"{name} from {old} to {new}")
+    return found
