@@ -112,8 +112,9 @@ def play(cast: Sequence[Player], *, turning: bool = False) -> None:
 
     `turning` lets every other move begin with the last session.
     """
-    order = list(cast)
-    while sum([one.send() for one in order]):
+    order, moving = list(cast), True
+    while moving:
+        moving = any([one.send() for one in order])
         for one in order:
             one.collect()
         if turning:

@@ -68,9 +68,7 @@ def test_equal_work_ids_and_steps_in_two_sessions_do_not_collide(
 ) -> None:
     """Both sessions name each unit alike; a repeat in one is a duplicate there and only there."""
     tokens = [shard.tokens(4, key=key) for key in (5, 6)]
-    expected = [
-        shard.undisturbed(one.rows(0, 2), one.rows(2, 3), one.rows(3, 4)) for one in tokens
-    ]
+    expected = [shard.undisturbed(one.rows(0, 2), one.rows(2, 3), one.rows(3, 4)) for one in tokens]
     with shard.session() as first, shard.session() as second:
         sessions = (first, second)
         done: list[list[Exchange]] = [[], []]

@@ -16,6 +16,7 @@ ELSEWHERE = {
     "artifact": "pytest_meshnet.target.commands",
     "gpus": "pytest_meshnet.hardware.commands",
     "mutants": "pytest_meshnet.suite.bite_command",
+    "replay": "pytest_meshnet.suite.replay_command",
     "plan": "pytest_meshnet.target.commands",
     "serve": "pytest_meshnet.reference.serve",
 }

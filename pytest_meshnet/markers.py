@@ -84,7 +84,7 @@ LANES = (
     Marker(
         "hardware",
         "",
-        'needs a GPU or another machine; `-m "not hardware"` runs all else.',
+        'implied by every hardware lane; `-m "not hardware"` runs all else.',
         _check_lane,
     ),
 )
@@ -119,8 +119,3 @@ def profile_of(item: pytest.Item) -> str | None:
     """Return the profile that a test without a requirement belongs to, or None."""
     mark = item.get_closest_marker(PROFILE.name)
     return mark.args[0] if mark else None
-
-
-def lane_of(item: pytest.Item) -> str | None:
-    """Return the hardware lane of a test, or None for a test that runs anywhere."""
-    return next((one.name for one in LANES if item.get_closest_marker(one.name)), None)

@@ -53,13 +53,29 @@ TRANSPORT_HELP = """\
 How a reference target is reached: grpc, in a process of its own, or in-process. Default: grpc."""
 
 
+GPU_HELP = """\
+The GPUs that hardware tests may use: a comma list of indices, of UUIDs (a unique prefix will do) or
+of PCI bus ids. An index counts inside CUDA_VISIBLE_DEVICES. Default: every visible one."""
+GPU_WAIT_HELP = """\
+How many seconds a hardware test waits for a GPU that others hold. Default: 600."""
+INVENTORY_HELP = """\
+An invented inventory of GPUs (JSON) instead of this machine's; it proves nothing about hardware."""
+PRESENT_HELP = """\
+What this host has beside GPUs, for the lanes that need it: real_target, real_runtime:NAME or
+machines:N. May be repeated."""
+LANES_HELP = """\
+Hardware lanes of a project, one a line: NAME: CONDITION, ... with the conditions vendor=, name=,
+name~, sm=, sm>=, gfx=, memory>=, memory<=, count= and mig=no.
+Example: a6000: name~RTX A6000, count=2."""
+
+
 @dataclass(frozen=True, slots=True)
 class Option:
     """One option: `--meshnet-NAME` on the command line and `meshnet_NAME` in an ini file."""
 
     name: str
     help: str
-    ini_type: Literal["string", "args", "bool"] = "string"
+    ini_type: Literal["string", "args", "linelist", "bool"] = "string"
     metavar: str | None = None
     variable: str | None = None
 
@@ -74,7 +90,7 @@ class Option:
         return f"meshnet_{self.name.replace('-', '_')}"
 
 
-OPTIONS = (
+SUITE_OPTIONS = (
     Option("suite", SUITE_HELP, "args", "NAME"),
     Option("target", TARGET_HELP, metavar="FILE"),
     Option("shard", SHARD_HELP, metavar="NAME"),
@@ -87,6 +103,16 @@ OPTIONS = (
     Option("seed", SEED_HELP, metavar="NUMBER"),
     Option("transport", TRANSPORT_HELP, metavar="KIND"),
 )
+HARDWARE_OPTIONS = (
+    Option("gpu", GPU_HELP, metavar="LIST"),
+    Option("gpu-wait", GPU_WAIT_HELP, metavar="SECONDS"),
+    Option("inventory", INVENTORY_HELP, metavar="FILE"),
+    Option("present", PRESENT_HELP, "args", "FACT"),
+    Option("lanes", LANES_HELP, "linelist", "LANE"),
+)
+"""The options of hardware lanes, which also serve a project that has no suite of ours."""
+
+OPTIONS = (*SUITE_OPTIONS, *HARDWARE_OPTIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +150,8 @@ def add_options(parser: pytest.Parser) -> None:
     """Register every option and its ini twin, in one help group."""
     group = parser.getgroup("meshnet", "conformance and acceptance of Shard runtimes")
     for one in OPTIONS:
-        kind: dict[str, Any] = {"action": "append" if one.ini_type == "args" else "store"}
+        many = one.ini_type in ("args", "linelist")
+        kind: dict[str, Any] = {"action": "append" if many else "store"}
         if one.ini_type == "bool":
             kind = {"action": "store_true"}
         else:
@@ -139,8 +166,15 @@ _SETTINGS = pytest.StashKey[Settings]()
 
 def are_used(config: pytest.Config) -> bool:
     """Say whether a run asks for this plugin; an unrelated run is left alone."""
-    given = any(config.getoption(one.key) is not None for one in OPTIONS)
+    given = any(config.getoption(one.key) is not None for one in SUITE_OPTIONS)
     return given or bool(config.getini("meshnet_suite") or config.getini("meshnet_certificate"))
+
+
+def hardware_may_run(config: pytest.Config) -> bool:
+    """Say whether hardware lanes take part: an option is given, or the project's ini names one."""
+    return any(
+        config.getoption(one.key) is not None or bool(config.getini(one.key)) for one in OPTIONS
+    )
 
 
 def settings(config: pytest.Config) -> Settings:

@@ -24,6 +24,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     markers.register(config)
+    if options.hardware_may_run(config):
+        from pytest_meshnet.suite import hardware
+
+        hardware.register(config)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -35,7 +39,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> SuiteModule | None:
-    if module_path.parent.name not in options.SUITES:
+    if not any(parent.name in options.SUITES for parent in module_path.parents):
         return None
     from pytest_meshnet.suite import collection
 

@@ -349,22 +349,3 @@ def _register_marks(config: pytest.Config, table: Mapping[str, Lane]) -> None:
             config.addinivalue_line("markers", lanes.line(lane))
     if lanes.UMBRELLA not in known:
         config.addinivalue_line("markers", lanes.UMBRELLA_LINE)
-
-
-# To be dropped as soon as options.py lists these options ----------------------------------------
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Register the options of the lanes."""
-    group = parser.getgroup("meshnet")
-    for name, kind in {
-        "gpu": "string",
-        "inventory": "string",
-        "gpu-wait": "string",
-        "present": "args",
-        "lanes": "linelist",
-    }.items():
-        key = f"meshnet_{name.replace('-', '_')}"
-        action = "store" if kind == "string" else "append"
-        group.addoption(f"--meshnet-{name}", dest=key, default=None, action=action)
-        parser.addini(key, name, type=kind, default=None)  # type: ignore[arg-type]

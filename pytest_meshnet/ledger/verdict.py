@@ -118,7 +118,7 @@ def _decide(
     binding = [one for one in judged if must.intersection(one.requirements)]
     broken = _lines(judged, Status.ENGINE_ERROR)
     failed = _lines(binding, Status.FAILED) + [
-        _line(one) for one in judged if one not in binding and one.reason == STALE_EXPECTATION
+        _line(one) for one in judged if one.reason == STALE_EXPECTATION and one not in binding
     ]
     unfinished = _lines(binding, Status.NOT_RUN) + list(gaps)
     known = _lines(binding, Status.KNOWN_FAILURE)

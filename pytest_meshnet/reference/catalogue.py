@@ -41,6 +41,9 @@ _MODULES = (
     "pytest_meshnet.reference.mutants.stream_ends",
     "pytest_meshnet.reference.mutants.flow",
     "pytest_meshnet.reference.mutants.flow_limits",
+    "pytest_meshnet.reference.mutants.caches",
+    "pytest_meshnet.reference.mutants.cache_bounds",
+    "pytest_meshnet.reference.mutants.sequences",
     "pytest_meshnet.reference.granting",
     "pytest_meshnet.reference.variants",
 )

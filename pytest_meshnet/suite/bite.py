@@ -66,7 +66,7 @@ def bite(mutants: Sequence[Entry], tests: Sequence[PlannedTest], processes: int)
         for one in mutants
     }
     tested = [one for one in mutants if chosen[one.name]]
-    yield from (_judged(one, [], 0.0) for one in mutants if not chosen[one.name])
+    yield from (judged(one, [], 0.0) for one in mutants if not chosen[one.name])
     with ThreadPoolExecutor(processes) as pool:
         running = [pool.submit(_run_child, batch, chosen) for batch in _batches(tested)]
         for future in as_completed(running):
@@ -80,7 +80,8 @@ def _batches(mutants: Sequence[Entry]) -> Iterator[list[Entry]]:
     yield from (shared[start : start + BATCH] for start in range(0, len(shared), BATCH))
 
 
-def _judged(mutant: Entry, endings: Sequence[Ending], seconds: float) -> Bite:
+def judged(mutant: Entry, endings: Sequence[Ending], seconds: float) -> Bite:
+    """Say what became of a mutant from how the tests of its requirement ended."""
     found = [one for one in endings if one.kind == "nonconformance"]
     broke = [one for one in endings if one.kind == "engine-error"]
     ran = [one for one in endings if one.kind not in ("not-claimed", "not-applicable")]
@@ -116,7 +117,7 @@ def _run_child(mutants: Sequence[Entry], chosen: Mapping[str, Sequence[str]]) ->
         )
     results = [json.loads(line.removeprefix(_RESULT)) for line in lines]
     return [
-        _judged(mutant, [Ending(**one) for one in result["endings"]], result["seconds"])
+        judged(mutant, [Ending(**one) for one in result["endings"]], result["seconds"])
         for mutant, result in zip(mutants, results, strict=True)
     ]
 

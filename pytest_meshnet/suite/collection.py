@@ -49,13 +49,22 @@ class SuiteModule(pytest.Module):
 def make_module(path: Path, parent: pytest.Collector) -> SuiteModule | None:
     """Return the collector of a suite's module, or None for a stranger's module."""
     for name in SUITES:
-        if path.parent.name == name and path.parent.samefile(layout.folder(name)):
+        folder = next((one for one in path.parents if one.name == name), None)
+        if folder is not None and folder.samefile(layout.folder(name)):
             sessions.ensure(parent.config)
             targets.register_fixtures(parent.config)
-            module = SuiteModule.from_parent(parent, path=path, nodeid=f"{name}/{path.name}")
+            _register_lanes(parent.config)
+            nodeid = f"{name}/{path.relative_to(folder).as_posix()}"
+            module = SuiteModule.from_parent(parent, path=path, nodeid=nodeid)
             assert isinstance(module, SuiteModule)
             return module
     return None
+
+
+def _register_lanes(config: pytest.Config) -> None:
+    from pytest_meshnet.suite import hardware
+
+    hardware.register(config)
 
 
 def contains(item: pytest.Item) -> bool:
@@ -83,7 +92,7 @@ def address(config: pytest.Config, suites: tuple[SuiteName, ...]) -> bool:
         if any(folder in Path(argument.partition("::")[0]).parents for argument in arguments):
             whole = False
         else:
-            arguments += [str(path) for path in sorted(folder.glob("test_*.py"))]
+            arguments += [str(path) for path in sorted(folder.rglob("test_*.py"))]
     config.args[:] = arguments
     return whole
 

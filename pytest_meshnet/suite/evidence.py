@@ -13,6 +13,7 @@ from pytest_meshnet.evidence.documents import Named, Plugin
 from pytest_meshnet.evidence.journal import Collection, CollectionError
 from pytest_meshnet.evidence.recorder import Recorder
 from pytest_meshnet.evidence.signing.keys import KeyRefused, SigningKey
+from pytest_meshnet.hardware import fixtures
 from pytest_meshnet.options import OPTIONS
 from pytest_meshnet.suite.run import Outcome
 
@@ -61,7 +62,10 @@ def _about(config: pytest.Config, run: Run) -> About:
         Plugin(distribution.project_name, distribution.version)
         for _, distribution in config.pluginmanager.list_plugin_distinfo()
     }
+    inventory, devices = _inventory(config, run)
     return About(
+        gpu_inventory=inventory,
+        gpus=devices,
         target=Named(run.target.name, run.target.digest),
         profiles=tuple(sorted(run.claimed)),
         ledger=run.ledger,
@@ -71,6 +75,12 @@ def _about(config: pytest.Config, run: Run) -> About:
         expected_failures=expect,
         options=_options(config),
     )
+
+
+def _inventory(config: pytest.Config, run: Run) -> tuple[str, tuple[Mapping[str, Any], ...]]:
+    if "acceptance" not in run.settings.suites:
+        return "not collected: no suite with hardware tests was asked for", ()
+    return fixtures.evidence(config)
 
 
 def _options(config: pytest.Config) -> dict[str, str]:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_meshnet.suite import collection, recording, summary
+from pytest_meshnet.suite import collection, hardware, recording, summary
 from pytest_meshnet.suite import session as sessions
 
 if TYPE_CHECKING:
+    from pytest_meshnet.hardware.placement.gpu import Placement
     from pytest_meshnet.suite.run import Run
     from pytest_meshnet.suite.session import Worker
 
@@ -72,6 +73,10 @@ class RunHooks:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         recording.take(report, self._run)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_meshnet_placement(self, item: pytest.Item, placement: Placement) -> None:
+        hardware.note_placement(item, placement, self._run)
 
     # Workers of xdist
 

@@ -41,10 +41,13 @@ def options_page() -> str:
 
 
 def _marker_rows() -> Iterator[str]:
+    from pytest_meshnet.hardware.lanes import BUILT_IN
     from pytest_meshnet.markers import MARKERS
 
     for one in MARKERS:
         yield f"| `{one.name}{one.parameters}` | {_cell(one.meaning)} |"
+    for lane in BUILT_IN:
+        yield f"| `{lane.name}{lane.parameters}` | {_cell(lane.sentence)} |"
 
 
 def commands_page() -> str:

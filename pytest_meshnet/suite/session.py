@@ -9,8 +9,9 @@ from typing import Any, Protocol
 
 import pytest
 
-from pytest_meshnet import markers, options
+from pytest_meshnet import options
 from pytest_meshnet.evidence.bundle import BundleError
+from pytest_meshnet.hardware.fixtures import device_lane
 from pytest_meshnet.ledger.applicability import Fact
 from pytest_meshnet.ledger.expected import ExpectedFailuresError
 from pytest_meshnet.ledger.status import PlannedTest
@@ -83,9 +84,8 @@ def note_deselected(items: Iterable[pytest.Item], run: Run) -> None:
 def note_collected(session: pytest.Session, run: Run) -> None:
     """Take the tests of the suites as the plan of this process."""
     run.planned.update((one.test, one) for one in _planned(session.items))
-    lanes = {_id(item): markers.lane_of(item) for item in session.items if _id(item) in run.planned}
-    hardware = {test: lane for test, lane in lanes.items() if lane}
-    evidence.write_collection(run, hardware)
+    lanes = {_id(item): device_lane(item) for item in session.items if _id(item) in run.planned}
+    evidence.write_collection(run, {test: lane for test, lane in lanes.items() if lane})
     if not _is_worker(session.config):
         _check_expected([*run.planned, *run.deselected], run)
     if run.settings.certificate:

@@ -248,7 +248,7 @@ class DecodesManyTokensInFullForm(_AnyRows):
 class DecodesNothing(_AnyRows):
     """A decode step may carry no token, which is computed as one of zeros."""
 
-    def taken(self, unit: Unit, rows: int) -> bool:  # noqa: ARG002
+    def taken(self, unit: Unit, rows: int) -> bool:
         return rows == 0
 
     def read_tensors(self, session: Session, unit: Unit) -> tuple[Tensor, ...]:

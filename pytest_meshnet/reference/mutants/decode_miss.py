@@ -48,7 +48,7 @@ class AnswersOneTooHigh(_LaxLength):
 class AnswersAnyLengthInFullForm(_LaxLength):
     """A decode step in its full form is answered whatever length it expects."""
 
-    def lax(self, session: Session, unit: Unit) -> bool:  # noqa: ARG002
+    def lax(self, session: Session, unit: Unit) -> bool:
         return unit.envelope is not None
 
 

@@ -117,7 +117,7 @@ class CancelsWhateverTheEpoch(Worker):
 class StaleUnaryCallsLookUnknown(Worker):
     """A unary call for an older epoch is answered as if the session were unknown."""
 
-    def stale(self, session_id: str, epoch: int) -> Refused | None:  # noqa: ARG002
+    def stale(self, session_id: str, epoch: int) -> Refused | None:
         return None
 
 

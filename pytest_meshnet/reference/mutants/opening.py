@@ -89,7 +89,7 @@ class EarlyMessageIsNoEnd(Worker):
 class EarlyMessageWithoutCode(Worker):
     """A message before open is refused, but with no code."""
 
-    def before_open(self, event: Received) -> None:  # noqa: ARG002
+    def before_open(self, event: Received) -> None:
         raise Refused(pb.ERROR_CODE_UNSPECIFIED, "open first")
 
 
@@ -97,7 +97,7 @@ class EarlyMessageWithoutCode(Worker):
 class EarlyMessageIsInternal(Worker):
     """A message before open is refused as a fault of the worker."""
 
-    def before_open(self, event: Received) -> None:  # noqa: ARG002
+    def before_open(self, event: Received) -> None:
         raise Refused(pb.ERROR_CODE_INTERNAL, "open first")
 
 
@@ -153,7 +153,7 @@ class IgnoresSecondOpens(Worker):
 class AcceptsSecondOpens(Worker):
     """A second open is accepted again."""
 
-    def on_second_open(self, session: Session, message: pb.SessionOpen) -> None:  # noqa: ARG002
+    def on_second_open(self, session: Session, message: pb.SessionOpen) -> None:
         self.send(session.stream, pb.SessionResponse(accepted=self.accepted(session)))
 
 
@@ -161,7 +161,7 @@ class AcceptsSecondOpens(Worker):
 class SecondOpenWithoutCode(Worker):
     """A second open is refused, but with no code."""
 
-    def on_second_open(self, session: Session, message: pb.SessionOpen) -> None:  # noqa: ARG002
+    def on_second_open(self, session: Session, message: pb.SessionOpen) -> None:
         self.send_status(session, "", 0, Refused(pb.ERROR_CODE_UNSPECIFIED, "open already"))
 
 
@@ -169,7 +169,7 @@ class SecondOpenWithoutCode(Worker):
 class SecondOpenEndsTheStream(Worker):
     """A second open is refused with a terminal status, which ends the session."""
 
-    def on_second_open(self, session: Session, message: pb.SessionOpen) -> None:  # noqa: ARG002
+    def on_second_open(self, session: Session, message: pb.SessionOpen) -> None:
         stale = Refused(pb.ERROR_CODE_EPOCH_STALE, "open already", terminal=True)
         self.send_status(session, "", 0, stale)
 

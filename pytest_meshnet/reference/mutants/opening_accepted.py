@@ -183,7 +183,7 @@ class _Zero(_OneLimit):
 
 
 class _Stubborn(_OneLimit):
-    def settled(self, proposed: int, declared: int) -> int:  # noqa: ARG002
+    def settled(self, proposed: int, declared: int) -> int:
         return declared
 
 
@@ -291,7 +291,7 @@ class EchoesOfferedCompression(Rules):
 class AcceptsZstdUnasked(Rules):
     """accepted_compression is all that the worker can, offered or not."""
 
-    def settled_compression(self, offered: Collection[int]) -> tuple[int, ...]:  # noqa: ARG002
+    def settled_compression(self, offered: Collection[int]) -> tuple[int, ...]:
         return self.served.compression
 
 

@@ -177,7 +177,7 @@ class NoisyResults(_ChangedRows):
         super().__init__(model)
         self.noise = np.random.default_rng(0)
 
-    def changed(self, rows: Float32Array, work: Work) -> Float32Array:  # noqa: ARG002
+    def changed(self, rows: Float32Array, work: Work) -> Float32Array:
         noise = self.noise.standard_normal(rows.shape, dtype=np.float32)
         return rows + np.float32(0.1) * noise
 
@@ -202,7 +202,7 @@ class GrowsTired(_ChangedRows):
 
     strength = 1.0
 
-    def changed(self, rows: Float32Array, work: Work) -> Float32Array:  # noqa: ARG002
+    def changed(self, rows: Float32Array, work: Work) -> Float32Array:
         self.strength *= 0.95
         return rows * np.float32(self.strength)
 
@@ -214,7 +214,7 @@ class GrowsTired(_ChangedRows):
 class Overflows(_ChangedRows):
     """Results above 2 are infinite, as above 65504 in float16."""
 
-    def changed(self, rows: Float32Array, work: Work) -> Float32Array:  # noqa: ARG002
+    def changed(self, rows: Float32Array, work: Work) -> Float32Array:
         return np.where(rows > 2, np.float32(np.inf), rows)
 
 

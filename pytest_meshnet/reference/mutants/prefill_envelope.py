@@ -137,7 +137,7 @@ class OverlooksNoRange(_Overlooks):
 class OverlooksNoSchema(_Overlooks):
     """A chunk may come without a schema version."""
 
-    def correct(self, session: Session, envelope: pb.Envelope) -> None:  # noqa: ARG002
+    def correct(self, session: Session, envelope: pb.Envelope) -> None:
         envelope.schema_version = envelope.schema_version or pb.SCHEMA_VERSION_1
 
 
@@ -145,7 +145,7 @@ class OverlooksNoSchema(_Overlooks):
 class OverlooksNewerSchemas(_Overlooks):
     """A chunk may come in a schema version that nobody speaks."""
 
-    def correct(self, session: Session, envelope: pb.Envelope) -> None:  # noqa: ARG002
+    def correct(self, session: Session, envelope: pb.Envelope) -> None:
         envelope.schema_version = min(envelope.schema_version, pb.SCHEMA_VERSION_1)
 
 

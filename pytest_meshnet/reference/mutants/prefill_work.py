@@ -35,7 +35,7 @@ class _OtherStart(ModelWrapper):
 class IgnoresTheEffectiveStart(_OtherStart):
     """Every layer is executed whatever start was asked for."""
 
-    def start(self, work: Work) -> int:  # noqa: ARG002
+    def start(self, work: Work) -> int:
         return self.first
 
 

@@ -49,7 +49,7 @@ def test_id(requirement: str) -> str:
     return f"conformance/test_{group}.py::test_{group}_{number}"
 
 
-test_id.__test__ = False  # a helper whose name only looks like a test
+test_id.__test__ = False  # only its name looks like one
 
 
 def planned() -> tuple[PlannedTest, ...]:

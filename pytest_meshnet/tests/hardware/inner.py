@@ -7,7 +7,7 @@ from pytest_meshnet.hardware import fixtures
 from pytest_meshnet.tests.hardware import simulated_runtime
 from pytest_meshnet.tests.hardware.fakes import inventory_file
 
-PLUGIN = ("-p", "pytest_meshnet.hardware.fixtures")
+PLUGIN = ("-p", "pytest_meshnet.plugin", "-p", "pytest_meshnet.hardware.fixtures")
 MACHINE = ("--meshnet-inventory", "machine.json")
 QUIET = (
     "-p",

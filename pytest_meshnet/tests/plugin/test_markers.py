@@ -71,7 +71,7 @@ def test_a_conformance_test_without_a_requirement_fails_the_collection(suite):
     result.assert_outcomes(errors=1)
 
 
-@pytest.mark.parametrize("mark", ["hardware", 'profile("core")', 'requirement("DECODE-01")'])
+@pytest.mark.parametrize("mark", ['profile("core")', 'requirement("DECODE-01")'])
 def test_any_mark_of_the_suites_is_enough(suite, mark):
     suite.module(f"@pytest.mark.{mark}\ndef test_marked(): pass")
     suite.run().assert_outcomes(passed=1)

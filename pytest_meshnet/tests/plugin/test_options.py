@@ -3,7 +3,7 @@
 import pytest
 
 from pytest_meshnet import options
-from pytest_meshnet.options import DEFAULT_SEED, KEY_VARIABLE, OPTIONS
+from pytest_meshnet.options import DEFAULT_SEED, KEY_VARIABLE, OPTIONS, SUITE_OPTIONS
 
 CASES = [
     ("suite", "conformance", "acceptance", "suites", ("conformance",), ("acceptance",)),
@@ -31,7 +31,7 @@ def settings(pytester, monkeypatch):
 
 def test_every_option_has_a_case_here():
     named = {case[0] for case in CASES} | {name for name, _ in PATHS} | {"certificate"}
-    assert named == {one.name for one in OPTIONS}
+    assert named == {one.name for one in SUITE_OPTIONS}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])

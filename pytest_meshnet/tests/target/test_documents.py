@@ -52,6 +52,14 @@ def test_the_indexer_roles_by_rule_have_the_published_digest():
     assert [i for i, role in enumerate(roles) if role == "full"][:6] == [0, 1, 2, 6, 10, 14]
 
 
+def test_roles_that_the_rule_does_not_give_are_counted_in_the_refusal():
+    found = samples.edited(samples.documents(), (*ARCH, "indexer_full_layers"), 22)
+    found = samples.edited(found, (*ARCH, "indexer_shared_layers"), 56)
+    code, message = code_of(found)
+    assert code == "indexer-roles"
+    assert "21 Full layers, the snapshot says 22" in message
+
+
 @pytest.mark.parametrize("layer", [-1, 78, True])
 def test_the_nextn_layer_and_other_strangers_have_no_indexer_role(layer):
     with pytest.raises(TargetRefused) as refused:

@@ -49,6 +49,26 @@ def test_a_header_gives_metadata_and_tensors_with_arrays_whole(tmp_path):
     assert found.file_bytes == (tmp_path / "m.gguf").stat().st_size
 
 
+def test_of_a_long_array_only_the_length_is_kept_and_the_rest_is_read_after_it(tmp_path):
+    for length, kept in ((65_536, (1,) * 65_536), (65_537, Skipped(65_537))):
+        pairs = [make.pair("long", "[u8", [1] * length), make.pair("after", "u32", 7)]
+        found = read_header(make.write(tmp_path / f"{length}.gguf", pairs, TENSORS))
+        assert found.metadata["long"] == kept
+        assert found.metadata["after"] == 7
+        assert len(found.tensors) == len(TENSORS)
+
+
+def test_no_descriptor_is_left_open(tmp_path):
+    good(tmp_path / "good.gguf")
+    (tmp_path / "folder.gguf").mkdir()
+    (tmp_path / "bad.gguf").write_bytes(b"bad")
+    before = len(os.listdir("/proc/self/fd"))
+    for name in ("good", "folder", "bad"):
+        with contextlib.suppress(TargetRefused):
+            read_header(tmp_path / f"{name}.gguf")
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 def test_the_gguf_library_reads_the_same(tmp_path):
     path = good(tmp_path / "m.gguf")
     theirs = gguf.GGUFReader(path)

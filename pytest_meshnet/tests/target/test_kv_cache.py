@@ -147,6 +147,12 @@ def test_backbone_layers_are_read_from_an_array_that_has_the_nextn_layer_too():
     "change",
     [
         {"attention__head_count": None, "attention__head_count_kv": None},
+        {
+            "attention__head_count": None,
+            "attention__head_count_kv": None,
+            "attention__key_length": 64,
+            "attention__value_length": 64,
+        },
         {"attention__head_count_kv": "3"},
         {"attention__head_count_kv": -3},
         {"attention__head_count_kv": (3,) * 29},

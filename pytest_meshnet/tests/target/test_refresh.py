@@ -1,11 +1,13 @@
 """Asking the hub: metadata only, findings for people, and never a changed pin. No network here."""
 
+import io
 import json
 from typing import Any
 from urllib.error import URLError
 
 import pytest
 
+from pytest_meshnet.target import refresh as module
 from pytest_meshnet.target.documents import LockedTarget
 from pytest_meshnet.target.fields import TargetRefused
 from pytest_meshnet.target.refresh import refresh
@@ -94,6 +96,25 @@ def test_a_reply_that_is_no_metadata_is_refused(reply):
     with pytest.raises(TargetRefused) as refused:
         refresh(TARGET, lambda _url: reply)
     assert refused.value.code == "hub-reply"
+
+
+@pytest.mark.parametrize(("size", "code"), [(8, None), (9, "hub-reply")])
+def test_a_reply_without_end_is_not_read_to_its_end(monkeypatch, size, code):
+    asked = []
+
+    def served(request: Any, timeout: float) -> Any:
+        asked.append((request.full_url, timeout))
+        return io.BytesIO(b"{}" + b" " * (size - 2))
+
+    monkeypatch.setattr("urllib.request.urlopen", served)
+    monkeypatch.setattr(module, "MAX_REPLY_BYTES", 8)
+    if code is None:
+        assert {finding.code for finding in refresh(TARGET)} == {"revision", "file-gone"}
+    else:
+        with pytest.raises(TargetRefused) as refused:
+            refresh(TARGET)
+        assert refused.value.code == code
+    assert all(url.startswith("https://") and timeout > 0 for url, timeout in asked)
 
 
 def test_without_a_network_it_is_refused_and_no_pass(monkeypatch):

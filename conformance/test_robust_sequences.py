@@ -1,0 +1,35 @@
+"""Any sequence of messages, legal and illegal, over several streams, against a plain model."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+
+from pytest_meshnet.runtime.errors import Nonconformance
+from pytest_meshnet.runtime.playing import Values, play
+from pytest_meshnet.runtime.script import Script, to_json
+from pytest_meshnet.runtime.sequences import scripts
+from pytest_meshnet.runtime.shard import ShardUnderTest
+
+EXAMPLES = 80
+
+
+@pytest.mark.requirement("ROBUST-04")
+def test_any_sequence_of_messages_leaves_the_state_that_the_model_has(
+    shard: ShardUnderTest, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The shortest script that fails is printed, and kept for `pytest-meshnet replay`."""
+    # faults.md ROWS
+    values = Values(shard)
+
+    @settings(max_examples=EXAMPLES)
+    @given(script=scripts())
+    def any_sequence(script: Script) -> None:
+        try:
+            play(script, shard, values)
+        except Nonconformance:
+            kept.write_text(to_json(script) + "\n")
+            raise
+
+    kept = tmp_path_factory.mktemp("sequences") / "script.json"
+    any_sequence()

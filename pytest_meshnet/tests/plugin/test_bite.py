@@ -1,0 +1,65 @@
+"""The proof of bite: a mutant is killed by a finding, survives, or has no test."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from pytest_meshnet.ledger.status import PlannedTest
+from pytest_meshnet.reference.catalogue import entry
+from pytest_meshnet.suite.bite import Ending, bite, judged
+from pytest_meshnet.suite.bite_command import mutants
+
+DUPLICATE = (
+    "conformance/test_idem.py::test_a_repeated_decode_step_is_a_duplicate_and_the_next_step_is_"
+    "undisturbed[once-decode-step]"
+)
+GAP = "conformance/test_idem.py::test_a_step_number_that_jumps_ahead_is_accepted"
+
+
+def test_a_mutant_is_killed_by_a_test_of_its_requirement() -> None:
+    (found,) = bite([entry("misses-before-duplicates")], [PlannedTest(DUPLICATE, ("IDEM-01",))], 1)
+    assert (found.fate, found.killers) == ("killed", (DUPLICATE,))
+    assert "duplicate true" in found.message
+
+
+def test_a_mutant_that_no_test_of_its_requirement_notices_survives() -> None:
+    # The test of another requirement stands in for one whose assertion was weakened.
+    (found,) = bite([entry("misses-before-duplicates")], [PlannedTest(GAP, ("IDEM-01",))], 1)
+    assert found.fate == "SURVIVED"
+
+
+def test_a_suite_mutant_is_killed_in_a_process_of_its_own() -> None:
+    test = "conformance/test_wire_schema.py::test_the_service_has_exactly_the_five_methods"
+    both = [entry("schema-without-cancel"), entry("misses-before-duplicates")]
+    plan = [PlannedTest(test, ("WIRE-01",)), PlannedTest(DUPLICATE, ("IDEM-01",))]
+    fates = {one.mutant: one.fate for one in bite(both, plan, 2)}
+    assert fates == {"schema-without-cancel": "killed", "misses-before-duplicates": "killed"}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "fate"),
+    [
+        (["passed", "nonconformance"], "killed"),
+        (["nonconformance", "engine-error"], "killed"),
+        (["engine-error", "passed"], "only crashed"),
+        (["passed", "passed"], "SURVIVED"),
+        (["not-applicable", "not-claimed"], "no test"),
+        ([], "no test"),
+    ],
+)
+def test_the_fate_follows_from_how_the_tests_ended(kinds: list[str], fate: str) -> None:
+    endings = [Ending(f"t{number}", kind, "message") for number, kind in enumerate(kinds)]
+    assert judged(entry("misses-before-duplicates"), endings, 0.0).fate == fate
+
+
+def test_an_unknown_id_is_refused() -> None:
+    answer = CliRunner().invoke(mutants, ["--run", "NOBODY-99"])
+    assert answer.exit_code == 2
+    assert "NOBODY-99" in answer.output
+
+
+def test_the_list_names_requirement_and_docstring() -> None:
+    answer = CliRunner().invoke(mutants, ["--list", "IDEM-06"])
+    assert answer.exit_code == 0
+    assert "demands-the-next-step: A step number that leaves a gap is refused." in answer.output
