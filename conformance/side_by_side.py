@@ -114,7 +114,8 @@ def play(cast: Sequence[Player], *, turning: bool = False) -> None:
     """
     order, moving = list(cast), True
     while moving:
-        moving = any([one.send() for one in order])
+        sent = [one.send() for one in order]
+        moving = any(sent)
         for one in order:
             one.collect()
         if turning:

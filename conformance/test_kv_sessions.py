@@ -67,14 +67,14 @@ def test_equal_work_ids_and_steps_in_two_sessions_do_not_collide(
     shard: ShardUnderTest, together: bool
 ) -> None:
     """Both sessions name each unit alike; a repeat in one is a duplicate there and only there."""
-    tokens = [shard.tokens(4, key=key) for key in (5, 6)]
-    expected = [shard.undisturbed(one.rows(0, 2), one.rows(2, 3), one.rows(3, 4)) for one in tokens]
+    tokens = [shard.tokens(3, key=key) for key in (5, 6)]
+    expected = [shard.undisturbed(one.rows(0, 1), one.rows(1, 2), one.rows(2, 3)) for one in tokens]
     with shard.session() as first, shard.session() as second:
         sessions = (first, second)
         done: list[list[Exchange]] = [[], []]
         for number in range(3):
             for index, session in enumerate(sessions):
-                rows = tokens[index].rows(number and number + 1, number + 2)
+                rows = tokens[index].rows(number, number + 1)
                 message = (
                     session.client.decode(rows, step=7 + number, work_id="same")
                     if number
@@ -96,16 +96,17 @@ def test_a_low_step_of_one_session_is_not_old_for_what_another_has_used(
     shard: ShardUnderTest, names: str
 ) -> None:
     """One session is far ahead; the other's first steps are lower and must be applied."""
-    tokens = shard.tokens(4, key=7)
-    expected = shard.undisturbed(tokens.rows(0, 2), tokens.rows(2, 3))
+    tokens = shard.tokens(3, key=7)
+    prompt, step, other = (tokens.rows(at, at + 1) for at in range(3))
+    expected = shard.undisturbed(prompt, step)
     with shard.session() as ahead, shard.session() as behind:
-        ahead.exchange(ahead.client.chunk([tokens.rows(0, 2)], step=10_000, work_id="w"))
-        ahead.result(ahead.send_unit(ahead.client.decode(tokens.rows(3, 4), work_id="w")))
+        ahead.result(ahead.send_unit(ahead.client.chunk([prompt], step=10_000, work_id="w")))
+        ahead.result(ahead.send_unit(ahead.client.decode(other, work_id="w")))
         name = "w" if names == "same" else "another"
-        prompt = behind.client.chunk([tokens.rows(0, 2)], step=1, work_id=name)
-        rows = behind.result(behind.send_unit(prompt))
-        step = behind.client.decode(tokens.rows(2, 3), step=2, work_id=name)
-        rows = joined(rows, behind.result(behind.send_unit(step)))
+        first = behind.client.chunk([prompt], step=1, work_id=name)
+        rows = behind.result(behind.send_unit(first))
+        second = behind.client.decode(step, step=2, work_id=name)
+        rows = joined(rows, behind.result(behind.send_unit(second)))
         shard.check_equal(rows, expected, "a session whose steps are lower than another's")
 
 

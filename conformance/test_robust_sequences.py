@@ -11,7 +11,7 @@ from pytest_meshnet.runtime.script import Script, to_json
 from pytest_meshnet.runtime.sequences import scripts
 from pytest_meshnet.runtime.shard import ShardUnderTest
 
-EXAMPLES = 80
+EXAMPLES = 60
 
 
 @pytest.mark.requirement("ROBUST-04")
@@ -19,7 +19,7 @@ def test_any_sequence_of_messages_leaves_the_state_that_the_model_has(
     shard: ShardUnderTest, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """The shortest script that fails is printed, and kept for `pytest-meshnet replay`."""
-    # faults.md ROWS
+    # faults.md 34
     values = Values(shard)
 
     @settings(max_examples=EXAMPLES)
@@ -27,8 +27,9 @@ def test_any_sequence_of_messages_leaves_the_state_that_the_model_has(
     def any_sequence(script: Script) -> None:
         try:
             play(script, shard, values)
-        except Nonconformance:
+        except Nonconformance as finding:
             kept.write_text(to_json(script) + "\n")
+            finding.hint = finding.hint.replace("FILE", str(kept))
             raise
 
     kept = tmp_path_factory.mktemp("sequences") / "script.json"

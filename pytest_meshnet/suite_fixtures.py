@@ -16,7 +16,7 @@ import pytest
 from pytest_meshnet.ledger.applicability import Fact
 from pytest_meshnet.options import Settings, settings
 from pytest_meshnet.runtime.descriptor import Descriptor, load
-from pytest_meshnet.runtime.errors import Nonconformance, NotProvoked
+from pytest_meshnet.runtime.errors import Nonconformance, NotProvoked, Refusal
 from pytest_meshnet.runtime.probe import sends_grants
 from pytest_meshnet.runtime.shard import ShardUnderTest
 from pytest_meshnet.runtime.target import InProcess, Target, choose_shard
@@ -61,6 +61,13 @@ def _mutant_of(chosen: Settings) -> str:
 def descriptor_of(config: pytest.Config) -> Descriptor:
     """The descriptor of the run's target. Raises Refusal."""
     chosen = settings(config)
+    if name := _mutant_of(chosen):
+        from pytest_meshnet.reference.catalogue import UnknownName, entry
+
+        try:
+            entry(name)
+        except UnknownName as error:
+            raise Refusal(str(error)) from None
     return load(chosen.target, small=chosen.transport == "in-process")
 
 

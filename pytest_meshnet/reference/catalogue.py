@@ -11,6 +11,7 @@ import importlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import cache
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -46,6 +47,8 @@ _MODULES = (
     "pytest_meshnet.reference.mutants.sequences",
     "pytest_meshnet.reference.granting",
     "pytest_meshnet.reference.variants",
+    "pytest_meshnet.reference.variants_answers",
+    "pytest_meshnet.reference.variants_limits",
 )
 
 
@@ -122,7 +125,9 @@ def entry(name: str) -> Entry:
     """The entry of that name. Raises UnknownName, with the names there are."""
     entries()
     if name not in _ENTRIES:
-        raise UnknownName(f"no mutant or variant {name!r}: known are {', '.join(_ENTRIES)}")
+        near = get_close_matches(name, _ENTRIES, n=3)
+        hint = f"did you mean {' or '.join(near)}?" if near else "see pytest-meshnet mutants --list"
+        raise UnknownName(f"no mutant or variant is named {name!r}: {hint}")
     return _ENTRIES[name]
 
 

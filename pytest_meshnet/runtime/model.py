@@ -155,15 +155,15 @@ class Model:
             return self._allowed_open(message, line)
         if line is None:
             return (Answer("refused", "*", terminal=True),)
+        return self._allowed_on_line(message, line)
+
+    def _allowed_on_line(self, message: Message, line: Line) -> tuple[Answer, ...]:
+        stale = Answer("refused", "EPOCH_STALE", terminal=True)
         if message.kind in ("release", "cancel", "drop"):
             return (Answer("nothing"),)
         if message.kind == "half-close":
-            silent = Answer("ended")
-            stale = Answer("refused", "EPOCH_STALE", terminal=True)
-            return (silent, stale) if line.fenced else (silent,)
-        if line.fenced:
-            return (Answer("refused", "EPOCH_STALE", terminal=True),)
-        return self._allowed_unit(message, line)
+            return (Answer("ended"), stale) if line.fenced else (Answer("ended"),)
+        return (stale,) if line.fenced else self._allowed_unit(message, line)
 
     def _is_old(self, message: Message) -> bool:
         return message.epoch < self.highest.get(message.session, 0)

@@ -71,7 +71,8 @@ class Step:
     flaw: Flaw = ""
 
     def __str__(self) -> str:
-        said = [f"stream {self.stream}: {self.kind}"] if self.kind not in UNARY else [self.kind]
+        where = "" if self.kind in UNARY else f"stream {self.stream}: "
+        said = [f"{where}{self.kind}"]
         if self.kind == "open" or self.kind in UNARY:
             said.append(f"session {self.session} epoch {_signed('highest', self.epoch)}")
         if self.kind in UNITS:
@@ -140,7 +141,8 @@ def _step(number: int, told: Any) -> Step:
     known = {field.name for field in fields(Step)}
     for name, value in told.items():
         if name not in known:
-            raise BadScript(f"step {number} has an unknown field {name!r}: known are {known}")
+            names = ", ".join(sorted(known))
+            raise BadScript(f"step {number} has an unknown field {name!r}: known are {names}")
         if name not in _WORDS and type(value) is not type(_DEFAULTS[name]):
             raise BadScript(f"step {number} has {name} {value!r}, which is of another type")
         if isinstance(value, int) and abs(value) > MOST:

@@ -1,4 +1,4 @@
-"""Scripts of every kind for hypothesis to draw from: mostly legal, so that illegal steps meet state.
+"""Scripts of every kind for hypothesis to draw: mostly legal, so that illegal steps meet state.
 
 A step is drawn from a list, the simplest first, which makes drawing and shrinking quick.
 """
@@ -30,7 +30,7 @@ def scripts() -> SearchStrategy[Script]:
     from hypothesis import strategies as st
 
     steps = st.lists(st.sampled_from(choices()), min_size=_SHORTEST, max_size=LONGEST)
-    return steps.map(lambda drawn: (Step("open", epoch=1), *filter(None, drawn)))
+    return steps.map(lambda drawn: (Step("open", epoch=2), *filter(None, drawn)))
 
 
 @cache
@@ -63,8 +63,8 @@ def _legal() -> Iterator[Step]:
     yield Step("half-close")
     yield Step("drop")
     for session in (0, 1, 0):
-        yield from [Step("open", session=session, epoch=1)] * 4
-        yield Step("open", session=session, epoch=3)
+        yield from [Step("open", session=session, epoch=2)] * 3
+        yield Step("open", session=session, epoch=1)
         yield from (Step(kind, session=session) for kind in ("unary-release", "unary-cancel"))
 
 
@@ -79,7 +79,7 @@ def _illegal() -> Iterator[Step]:
         yield from (Step("decode", at=at, full=full) for full in (False, True) for _ in range(2))
         yield Step("append", at=at)
     for session in (0, 1):
-        yield from (Step("open", session=session, epoch=epoch) for epoch in (0, -1))
+        yield from [Step("open", session=session), Step("open", session=session, epoch=-1)] * 3
         for epoch in (-1, 1):
             yield Step("unary-release", session=session, epoch=epoch)
             yield Step("unary-cancel", session=session, epoch=epoch)

@@ -100,8 +100,10 @@ def _check_known(mutant: str) -> None:
 
     try:
         entry(mutant)
-    except UnknownName as unknown:
-        raise Refusal(f"{unknown}") from None
+    except UnknownName:
+        raise Refusal(
+            f"no mutant or variant {mutant!r}: `pytest-meshnet mutants --list` names them"
+        ) from None
 
 
 def _play(script: Script, target: Target, seed: int) -> int:

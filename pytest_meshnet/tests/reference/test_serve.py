@@ -89,7 +89,7 @@ def test_logs_hold_one_line_and_no_payload() -> None:
         (["--range", "4:4"], "is not A:B with A < B: write"),
         (["--range", "4:9"], "tiny-llama has 8 layers, --range asks for 4:9: use at most 0:8"),
         (["--model", "llama-70b"], "'tiny-llama', 'tiny-llama-small'"),
-        (["--mutant", "nonesuch"], "no mutant or variant 'nonesuch': known are"),
+        (["--mutant", "nonesuch"], "no mutant or variant is named 'nonesuch'"),
     ],
 )
 def test_wrong_options_are_refused_with_what_to_write_instead(

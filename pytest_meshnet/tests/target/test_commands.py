@@ -268,7 +268,10 @@ def test_refresh_reports_findings_and_its_exit_code(monkeypatch, findings, code)
     assert json.loads(found.stdout)["findings"] == [
         {"code": item.code, "message": item.message} for item in findings
     ]
-    assert run("artifact", "refresh").exit_code == code
+    people = run("artifact", "refresh")
+    assert people.exit_code == code
+    assert ("file-size: larger" in people.stdout) is bool(findings)
+    assert ("the hub confirms" in people.stdout) is (not findings)
 
 
 def test_refresh_without_a_network_is_refused(monkeypatch):
