@@ -88,7 +88,7 @@ def _check_missed(session: Session, role: Part, held: int, when: str) -> None:
 
 # Memory ------------------------------------------------------------------------------------------
 
-ROUNDS = 4
+ROUNDS = 3
 ABANDONED = 40
 SLACK = 32 * 1024 * 1024
 

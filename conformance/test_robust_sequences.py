@@ -19,7 +19,6 @@ def test_any_sequence_of_messages_leaves_the_state_that_the_model_has(
     shard: ShardUnderTest, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """The shortest script that fails is printed, and kept for `pytest-meshnet replay`."""
-    # faults.md 34
     values = Values(shard)
 
     @settings(max_examples=EXAMPLES)

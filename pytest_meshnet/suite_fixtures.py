@@ -24,6 +24,7 @@ from pytest_meshnet.runtime.transport import UnaryFailed
 
 # What the need "sessions<=64" of the ledger asks for.
 MOST_PLACES = 64
+MOST_CONTEXT = 4096
 # How long a unit of a slow Shard takes: far longer than a unary call, far shorter than a limit.
 STALL_MS = 60
 
@@ -163,7 +164,7 @@ def _examined(request: pytest.FixtureRequest, target: Target) -> ShardUnderTest:
 
 @pytest.fixture
 def small_shard(request: pytest.FixtureRequest, target: Target) -> ShardUnderTest:
-    """A Shard small enough to be filled, with at most 64 places.
+    """A Shard small enough to be filled: at most 64 places, and a context of at most 4096.
 
     The one under test, or where that has more and a start variant with reduced limits is declared,
     one started with it, which then serves the rest of the run.
@@ -173,7 +174,10 @@ def small_shard(request: pytest.FixtureRequest, target: Target) -> ShardUnderTes
 
 def _small_target(config: pytest.Config, target: Target) -> Target:
     reduced = target.spec.reduced_limits
-    if target.report.max_concurrent_sessions <= MOST_PLACES or reduced is None:
+    report = target.report
+    small = report.max_concurrent_sessions <= MOST_PLACES
+    small = small and report.max_context_tokens <= MOST_CONTEXT
+    if small or reduced is None:
         return target
     if _SMALL not in config.stash:
         spec = replace(target.spec, launch=reduced)
