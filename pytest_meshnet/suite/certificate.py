@@ -47,6 +47,8 @@ def problems_of(config: pytest.Config) -> Iterator[str]:
     for flag, name in _SELECTING.items():
         if config.getoption(name, None):
             yield f"{flag} is refused in a certificate run: everything planned runs; leave it out"
+    if config.getoption("meshnet_inventory", None):
+        yield "--meshnet-inventory is refused in a certificate run: a simulation proves nothing"
     if config.args_source is config.ArgsSource.ARGS:
         yield f"{' '.join(config.args)} is refused in a certificate run: name only the suite"
     if not config.getoption("meshnet_suite") and not config.getini("meshnet_suite"):

@@ -102,6 +102,7 @@ def test_known_failures_alone_end_with_zero_and_are_never_certified(suite):
         ["--ignore=elsewhere"],
         ["--ignore-glob=*"],
         ["--collect-only"],
+        ["--meshnet-inventory=simulated.json"],
         ["--setup-only"],
         ["--setup-plan"],
         ["--runxfail"],
