@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 
 from pytest_meshnet.runtime.errors import Nonconformance
-from pytest_meshnet.runtime.playing import Values, play
-from pytest_meshnet.runtime.script import Script, to_json
-from pytest_meshnet.runtime.sequences import scripts
+from pytest_meshnet.runtime.scripts.playing import Values, play
+from pytest_meshnet.runtime.scripts.script import Script, to_json
+from pytest_meshnet.runtime.scripts.sequences import scripts
 from pytest_meshnet.runtime.shard import ShardUnderTest
 
 EXAMPLES = 60

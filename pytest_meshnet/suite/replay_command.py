@@ -12,7 +12,7 @@ import click
 from pytest_meshnet.options import DEFAULT_SEED, REFERENCE
 
 if TYPE_CHECKING:
-    from pytest_meshnet.runtime.script import Script, Step
+    from pytest_meshnet.runtime.scripts.script import Script, Step
     from pytest_meshnet.runtime.target import InProcess, Target
 
 FINDING, REFUSED = 1, 2
@@ -45,7 +45,7 @@ def replay(*, file: Path, name: str, shard: str | None, transport: str, seed: in
     Exit code 0: every answer is one that the protocol allows; 1: a finding; 2: refused.
     """
     from pytest_meshnet.runtime.errors import Refusal, TargetLost
-    from pytest_meshnet.runtime.script import BadScript, from_json
+    from pytest_meshnet.runtime.scripts.script import BadScript, from_json
 
     try:
         script = from_json(file.read_text(encoding="utf-8"))
@@ -108,7 +108,7 @@ def _check_known(mutant: str) -> None:
 
 def _play(script: Script, target: Target, seed: int) -> int:
     from pytest_meshnet.runtime.errors import Nonconformance
-    from pytest_meshnet.runtime.playing import play
+    from pytest_meshnet.runtime.scripts.playing import play
     from pytest_meshnet.runtime.shard import ShardUnderTest
 
     shard = ShardUnderTest(target, f"replay-{secrets.token_hex(4)}", seed)

@@ -11,10 +11,17 @@ from pytest_meshnet.reference.catalogue import build_small
 from pytest_meshnet.runtime.descriptor import load
 from pytest_meshnet.runtime.errors import Nonconformance
 from pytest_meshnet.runtime.in_process import InProcessTransport
-from pytest_meshnet.runtime.model import Answer, Model
-from pytest_meshnet.runtime.playing import Values, play
-from pytest_meshnet.runtime.script import BadScript, Script, Step, from_json, render, to_json
-from pytest_meshnet.runtime.sequences import choices
+from pytest_meshnet.runtime.scripts.model import Answer, Model
+from pytest_meshnet.runtime.scripts.playing import Values, play
+from pytest_meshnet.runtime.scripts.script import (
+    BadScript,
+    Script,
+    Step,
+    from_json,
+    render,
+    to_json,
+)
+from pytest_meshnet.runtime.scripts.sequences import choices
 from pytest_meshnet.runtime.shard import ShardUnderTest
 from pytest_meshnet.runtime.target import Target, choose_shard
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, get_args
 
-from pytest_meshnet.runtime.script import Flaw, Script, Step
+from pytest_meshnet.runtime.scripts.script import Flaw, Script, Step
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy

@@ -8,8 +8,8 @@ from pytest_meshnet.protocol.codec import encode_bundle, encode_tensor
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.machines.client import SeamClient
 from pytest_meshnet.protocol.tensors import Tensor
-from pytest_meshnet.runtime.model import Message
-from pytest_meshnet.runtime.script import Flaw
+from pytest_meshnet.runtime.scripts.model import Message
+from pytest_meshnet.runtime.scripts.script import Flaw
 
 LONG_PAST = 1_000_000_000
 """A deadline that has passed for every clock, in nanoseconds."""

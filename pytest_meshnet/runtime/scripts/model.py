@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pytest_meshnet.runtime.script import Flaw, Kind, Step
+from pytest_meshnet.runtime.scripts.script import Flaw, Kind, Step
 
 Word = Literal["accepted", "applied", "duplicate", "refused", "nothing", "ended", "told"]
 

@@ -15,9 +15,9 @@ from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.machines.exchange import Exchange, Seam
 from pytest_meshnet.protocol.tensors import Tensor
 from pytest_meshnet.runtime.errors import Nonconformance
-from pytest_meshnet.runtime.model import Answer, History, Message, Model, one_of
-from pytest_meshnet.runtime.script import UNITS, Script, Step, render, to_json
-from pytest_meshnet.runtime.script_messages import unit_message
+from pytest_meshnet.runtime.scripts.messages import unit_message
+from pytest_meshnet.runtime.scripts.model import Answer, History, Message, Model, one_of
+from pytest_meshnet.runtime.scripts.script import UNITS, Script, Step, render, to_json
 from pytest_meshnet.runtime.session import Session, rows_of
 from pytest_meshnet.runtime.trace import code_name
 
