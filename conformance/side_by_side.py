@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.machines.exchange import Exchange
 from pytest_meshnet.protocol.tensors import DType, Tensor
 from pytest_meshnet.runtime.errors import Nonconformance
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 MOST = 64
 """Sessions that a test opens at most."""
+
+LEAST = 2
+"""Sessions that keep their state whatever a Shard evicts: fewer could not take turns (KV-01)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +71,11 @@ def marker(shard: ShardUnderTest, number: int, count: int) -> Tensor:
 class Player:
     """One session in its part. What it sent is waited for in `collect` only."""
 
-    def __init__(self, session: Session, role: Part) -> None:
+    def __init__(self, session: Session, role: Part, *, evictable: bool = False) -> None:
         self.session = session
         self.role = role
+        self.evicted = False
+        self._evictable = evictable
         self._sent: list[Exchange] = []
         self._done: list[Exchange] = []
         self._moves = self._script()
@@ -88,23 +94,55 @@ class Player:
 
     def send(self) -> bool:
         """Send what comes next. Returns whether there was anything."""
-        return next(self._moves, self) is None
+        return not self.evicted and next(self._moves, self) is None
 
     def collect(self) -> None:
-        """Wait for everything that was sent, and require that it was applied."""
-        self._done += [self.session.applied(self.session.wait(one)) for one in self._sent]
+        """Wait for everything that was sent, and require that it was applied.
+
+        An evictable session that answers CACHE_MISS at 0 has played its part: a Shard may keep
+        fewer states than sessions (KV-07).
+        """
+        for one in map(self.session.wait, self._sent):
+            self.evicted = self.evicted or (self._evictable and is_eviction(one))
+            if not self.evicted:
+                self._done.append(self.session.applied(one))
         self._sent.clear()
 
     def rows(self) -> Rows:
         """Everything it was given so far."""
         return rows_of(self._done)
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether it was given anything; a tail gives nothing in mid-prefill."""
+        return any(one.results for one in self._done)
+
+
+def is_eviction(exchange: Exchange) -> bool:
+    """Whether a unit was answered as by a Shard that dropped the state to make room."""
+    error = exchange.status.error if exchange.status is not None else None
+    missed = error is not None and error.code == pb.ERROR_CODE_CACHE_MISS
+    return missed and error is not None and error.actual_past_len == 0
+
+
+def still_holds(session: Session, token: Tensor) -> bool:
+    """Whether the state is held: a step that expects too much is refused with the true length."""
+    past_len = session.client.past_len
+    probe = session.client.decode(token, expected=past_len + 1, position=past_len + 1)
+    return not is_eviction(session.exchange(probe))
+
 
 @contextlib.contextmanager
-def players(shard: ShardUnderTest, parts: Sequence[Part]) -> Iterator[list[Player]]:
-    """A session for each part, all open at once."""
+def players(
+    shard: ShardUnderTest, parts: Sequence[Part], *, evictable: bool = False
+) -> Iterator[list[Player]]:
+    """A session for each part, all open at once. `evictable`: all but two may lose their state."""
     with contextlib.ExitStack() as stack:
-        yield [Player(stack.enter_context(shard.session()), role) for role in parts]
+        sessions = [stack.enter_context(shard.session()) for _ in parts]
+        yield [
+            Player(session, role, evictable=evictable and len(parts) > LEAST)
+            for session, role in zip(sessions, parts, strict=True)
+        ]
 
 
 def play(cast: Sequence[Player], *, turning: bool = False) -> None:
@@ -123,11 +161,20 @@ def play(cast: Sequence[Player], *, turning: bool = False) -> None:
 
 
 def check_alone(shard: ShardUnderTest, cast: Sequence[Player], what: str) -> None:
-    """Require of each session the rows of its part, and where they differ say whose they are."""
+    """Require of each session the rows of its part, and where they differ say whose they are.
+
+    Of an evicted session those it gave before are required, and two sessions must be left.
+    """
+    left = [one for one in cast if not one.evicted]
+    if len(left) < min(LEAST, len(cast)):
+        raise Nonconformance(f"at least {LEAST} sessions keep their state", f"{len(left)} do")
     for number, one in enumerate(cast):
+        if one.evicted and not one.has_rows:
+            continue
         rows = one.rows()
+        expected = one.role.expected[: len(rows)] if one.evicted else one.role.expected
         try:
-            shard.check_equal(rows, one.role.expected, f"session {number} {what}")
+            shard.check_equal(rows, expected, f"session {number} {what}")
         except Nonconformance as found:
             owner = _owner(shard, rows, cast)
             if owner is None:

@@ -214,7 +214,7 @@ def test_signals_take_no_credit(
     slow_shard: ShardUnderTest, signal: Callable[[Session], pb.SessionRequest]
 ) -> None:
     """Several are sent with credit, and several when the only credit is taken by a unit."""
-    tokens = slow_shard.tokens(2)
+    tokens = slow_shard.tokens(1)
     with slow_shard.session(proposed=ONE) as session:
         for _ in range(3):
             session.send(signal(session))

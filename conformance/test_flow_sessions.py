@@ -153,14 +153,14 @@ def test_a_message_above_the_bound_is_refused_and_the_worker_serves_on(
 
     The transport may refuse it by ending the stream; a status leaves the session where it was.
     """
-    tokens = shard.tokens(4)
-    expected = shard.undisturbed(tokens.rows(0, 2), tokens.rows(2, 3), tokens.rows(3, 4))
+    tokens = shard.tokens(3)
+    expected = shard.undisturbed(tokens.rows(0, 1), tokens.rows(1, 2), tokens.rows(2, 3))
     with shard.session(proposed=FlowLimits(chunk_bytes=bound)) as session:
-        client, held = session.client, tokens.rows(0, 2)
+        client, held = session.client, tokens.rows(0, 1)
         if position == 3:
             session.prefill(held)
-            session.decode(tokens.rows(2, 3))
-            message = client.decode(tokens.rows(3, 4))
+            session.decode(tokens.rows(1, 2))
+            message = client.decode(tokens.rows(2, 3))
         else:
             message = client.chunk([held])
         sent = session.send(padded(message, client.limits.chunk_bytes))
@@ -168,7 +168,7 @@ def test_a_message_above_the_bound_is_refused_and_the_worker_serves_on(
         _check_too_large(session, session.wait_or_end(sent), client.limits.chunk_bytes)
         if session.ended is None and client.ended is None:
             # Its step is not spent: it comes again, in its right size.
-            again = client.decode(tokens.rows(3, 4), step=sent.step)
+            again = client.decode(tokens.rows(2, 3), step=sent.step)
             if position == 1:
                 again = client.chunk([held], step=sent.step)
             rows = session.result(session.send_unit(again))
@@ -176,7 +176,7 @@ def test_a_message_above_the_bound_is_refused_and_the_worker_serves_on(
             row = expected[-3:-2] if position == 1 else expected[-1:]
             shard.check_equal(rows[-1:], row, "the unit in its right size")
     with shard.session() as session:
-        rows = joined(session.prefill(tokens.rows(0, 2)), session.decode(tokens.rows(2, 3)))
+        rows = joined(session.prefill(tokens.rows(0, 1)), session.decode(tokens.rows(1, 2)))
     shard.check_equal(rows[-1:], expected[-2:-1], "a session after an oversized message")
 
 

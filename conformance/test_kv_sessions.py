@@ -128,7 +128,7 @@ def test_as_many_sessions_as_there_are_places_each_give_what_they_give_alone(
         length = 9 + number * 13 % 32
         cuts = [8] * (length // 8) + ([length % 8] if length % 8 else [])
         parts.append(drawn_part(shard, cuts, 3, key=10 + number))
-    with players(shard, parts) as cast:
+    with players(shard, parts, evictable=True) as cast:
         play(cast, turning=turning)
     check_alone(shard, cast, f"of {len(parts)} in parallel")
 
@@ -140,7 +140,7 @@ def test_prefill_and_decode_of_many_sessions_mix(shard: ShardUnderTest) -> None:
     lengths = [[4, 3], [2], [5], [1, 1, 1]]
     count = places(shard)
     parts = [drawn_part(shard, lengths[n % 4], 4, key=80 + n) for n in range(count)]
-    with players(shard, parts) as cast:
+    with players(shard, parts, evictable=True) as cast:
         for late in range(count):
             for player in cast[: late + 1]:
                 player.send()
@@ -162,7 +162,7 @@ def test_sessions_batched_together_never_receive_rows_of_one_another(
         parts.append(part(shard, [count], 3, marker(shard, number, count + 3)))
     alike = [n for n, one in enumerate(parts) if n and not _apart(shard, one, parts[0])]
     assert not alike, f"markers tell sessions apart: expected none alike, session 0 is like {alike}"
-    with players(shard, parts) as cast:
+    with players(shard, parts, evictable=True) as cast:
         play(cast, turning=turning)
     check_alone(shard, cast, "with a marker of its own")
 

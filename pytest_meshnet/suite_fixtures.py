@@ -151,6 +151,14 @@ def shard(request: pytest.FixtureRequest, target: Target) -> ShardUnderTest:
     return _examined(request, target)
 
 
+@pytest.fixture
+def relayed_shard(request: pytest.FixtureRequest, target: Target) -> ShardUnderTest:
+    """The Shard under test behind a relay, which passes on nothing but frames."""
+    from pytest_meshnet.runtime.relay import RelayTransport
+
+    return _examined(request, target.through(RelayTransport))
+
+
 def _examined(request: pytest.FixtureRequest, target: Target) -> ShardUnderTest:
     chosen = settings(request.config)
     name = re.sub(r"[^A-Za-z0-9]+", "-", request.node.name).strip("-")[:60]
@@ -246,6 +254,7 @@ __all__ = [
     "connect",
     "descriptor_of",
     "disconnect",
+    "relayed_shard",
     "shard",
     "slow_shard",
     "small_shard",

@@ -45,6 +45,7 @@ _MODULES = (
     "pytest_meshnet.reference.mutants.caches",
     "pytest_meshnet.reference.mutants.cache_bounds",
     "pytest_meshnet.reference.mutants.sequences",
+    "pytest_meshnet.reference.mutants.relayed",
     "pytest_meshnet.reference.granting",
     "pytest_meshnet.reference.variants",
     "pytest_meshnet.reference.variants_answers",

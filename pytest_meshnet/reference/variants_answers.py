@@ -151,13 +151,13 @@ class _Fragmented(Worker):
 
 
 @variant
-class FragmentsOf64Kib(_Fragmented):
+class LargeFragments(_Fragmented):
     """Cuts every result into fragments of 64 KiB."""
 
 
 @variant
 class TinyFragments(_Fragmented):
-    """Cuts every result into about 60 fragments, most of them in the middle of an item."""
+    """Cuts every result into tens of fragments, most of them in the middle of an item."""
 
     rules_type = TinyFragmentedRules
 

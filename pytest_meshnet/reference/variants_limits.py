@@ -18,13 +18,7 @@ from pytest_meshnet.protocol.machines.events import (
     Work,
 )
 from pytest_meshnet.protocol.machines.rules import Rules
-from pytest_meshnet.protocol.machines.session import (
-    Refused,
-    ReleaseMarker,
-    ServedShard,
-    Session,
-    Unit,
-)
+from pytest_meshnet.protocol.machines.session import Refused, ServedShard, Session, Unit
 from pytest_meshnet.protocol.machines.worker import Worker
 from pytest_meshnet.reference.catalogue import ModelWrapper, variant
 
@@ -60,27 +54,6 @@ class SerialLoop(Worker):
     def _computes(self, stream: int) -> bool:
         session = self.table.on_stream(stream) if self.table.knows(stream) else None
         return session is not None and session.running is not None
-
-
-@variant
-class FinishesWhatRuns(SerialLoop):
-    """A serial loop that cannot stop a computation: a cancel finds nothing, a release waits."""
-
-    def cancel_units(self, session: Session, work_id: str) -> int:
-        """Cancel only what waits, which in a serial loop is nothing."""
-        running, session.unit = session.unit, None
-        try:
-            return super().cancel_units(session, work_id)
-        finally:
-            session.unit = running
-
-    def release_state(self, session: Session) -> None:
-        """Give the place back at once, and drop the state when the running unit has ended."""
-        if session.running is None:
-            super().release_state(session)
-        else:
-            session.has_place = False
-            session.queue.appendleft(ReleaseMarker())
 
 
 @variant
@@ -145,7 +118,7 @@ class LargeLimits(_Limited):
     def limited(self, served: ServedShard) -> ServedShard:
         """Larger limits of every kind."""
         limits = FlowLimits(64, 64, 16 * 1024 * 1024, 1024)
-        return replace(served, max_sessions=128, max_context=8192, limits=limits)
+        return replace(served, max_sessions=16, max_context=1024, limits=limits)
 
 
 @variant

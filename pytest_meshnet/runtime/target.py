@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import secrets
 from collections.abc import Callable, Mapping
 
@@ -121,6 +122,12 @@ class Target:
         if self._transport is None:
             raise RuntimeError("the target is not connected")
         return self._transport
+
+    def through(self, wrap: Callable[[Transport], Transport]) -> Target:
+        """The same running Shard, reached over a transport around this one's. Never close it."""
+        other = copy.copy(self)
+        other._transport = wrap(self.transport)
+        return other
 
     @property
     def pid(self) -> int | None:

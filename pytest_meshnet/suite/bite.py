@@ -1,7 +1,8 @@
-"""Running the tests of a requirement on each mutant that breaks it: the proof that they bite.
+"""Running tests on the catalogue: the proof that they bite, and that they are fair.
 
 A mutant is killed by a finding: a test of its requirement that fails by an assertion. One that only
-makes a test break is flagged, because a crash proves little about what the test looks at.
+makes a test break is flagged, because a crash proves little about what the test looks at. A variant
+is an honest worker: every test of a runtime must pass it, and one that does not is a wrong test.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
     from pytest_meshnet.ledger.status import PlannedTest
     from pytest_meshnet.reference.catalogue import Entry
 
-Fate = Literal["killed", "only crashed", "SURVIVED", "no test"]
+Fate = Literal["killed", "only crashed", "SURVIVED", "no test", "passed", "VARIANT FAILED"]
+
+GOOD: frozenset[Fate] = frozenset({"killed", "passed"})
+"""What must become of every mutant and of every variant."""
 
 CHILD_LIMIT = 900.0
 """Seconds that one child process may take; each test has a limit of its own."""
@@ -46,7 +50,10 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Bite:
-    """What became of one mutant, and which tests of its requirement did it."""
+    """What became of one mutant or variant, and which tests did it.
+
+    `killers` are the tests of its requirement that a mutant fails, or any that a variant fails.
+    """
 
     mutant: str
     requirement: str
@@ -59,10 +66,14 @@ class Bite:
 def bite(mutants: Sequence[Entry], tests: Sequence[PlannedTest], processes: int) -> Iterator[Bite]:
     """Run the tests of its requirement on each mutant, in process, and yield what came of it.
 
-    Results come as they are ready. Raises RuntimeError when a child process breaks.
+    On a variant all tests of runtime requirements run. Results come as they are ready. Raises
+    RuntimeError when a child process breaks.
     """
+    every = [test.test for test in tests if _concerns_runtimes(test)]
     chosen = {
-        one.name: [test.test for test in tests if one.requirement in test.requirements]
+        one.name: every
+        if one.kind == "variant"
+        else [test.test for test in tests if one.requirement in test.requirements]
         for one in mutants
     }
     tested = [one for one in mutants if chosen[one.name]]
@@ -74,20 +85,28 @@ def bite(mutants: Sequence[Entry], tests: Sequence[PlannedTest], processes: int)
 
 
 def _batches(mutants: Sequence[Entry]) -> Iterator[list[Entry]]:
-    """A suite mutant patches its process, so that each needs one of its own."""
-    yield from ([one] for one in mutants if one.kind == "suite-mutant")
-    shared = [one for one in mutants if one.kind != "suite-mutant"]
+    """A suite mutant patches its process, a variant runs for long: each has one of its own."""
+    yield from ([one] for one in mutants if one.kind != "mutant")
+    shared = [one for one in mutants if one.kind == "mutant"]
     yield from (shared[start : start + BATCH] for start in range(0, len(shared), BATCH))
 
 
+def _concerns_runtimes(test: PlannedTest) -> bool:
+    """Whether a test looks at a runtime, and not at the suite itself or at a whole route."""
+    ledger = Ledger.load()
+    return any(ledger.get(one).subject == "runtime" for one in test.requirements)
+
+
 def judged(mutant: Entry, endings: Sequence[Ending], seconds: float) -> Bite:
-    """Say what became of a mutant from how the tests of its requirement ended."""
+    """Say what became of a mutant, or of a variant, from how its tests ended."""
     found = [one for one in endings if one.kind == "nonconformance"]
     broke = [one for one in endings if one.kind == "engine-error"]
     ran = [one for one in endings if one.kind not in ("not-claimed", "not-applicable")]
     fate: Fate = "SURVIVED" if ran else "no test"
     if found or broke:
         fate = "killed" if found else "only crashed"
+    if mutant.kind == "variant" and ran:
+        fate = "VARIANT FAILED" if found or broke else "passed"
     decisive = found or broke
     return Bite(
         mutant.name,
@@ -176,6 +195,8 @@ def _transport(mutant: str) -> str:
     """In process, where order is certain and a start costs nothing, unless a process is needed."""
     from pytest_meshnet.reference.catalogue import entry
 
+    if entry(mutant).kind == "variant":
+        return "in-process"
     needs = Ledger.load().get(entry(mutant).requirement).needs
     return "grpc" if _PROCESS_NEEDS.intersection(needs) else "in-process"
 

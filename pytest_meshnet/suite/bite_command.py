@@ -1,4 +1,4 @@
-"""`pytest-meshnet mutants`: the catalogue of wrong workers, and the proof that each is caught."""
+"""`pytest-meshnet mutants`: wrong workers, each of which is caught, and honest ones, which pass."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--list", "listing", is_flag=True, help="Print every mutant and variant.")
-@click.option("--run", "running", is_flag=True, help="Run the tests that must kill each mutant.")
+@click.option(
+    "--run",
+    "running",
+    is_flag=True,
+    help="Run the tests that must kill each mutant, or pass each variant.",
+)
 @click.option("--json", "file", type=click.Path(path_type=Path), help="Write the results there.")
 @click.option(
     "-n",
@@ -29,15 +34,16 @@ if TYPE_CHECKING:
     type=click.IntRange(1),
     default=os.cpu_count() or 1,
     show_default="one a core",
-    help="Mutants at a time.",
+    help="Processes at a time.",
 )
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 def mutants(
     *, listing: bool, running: bool, file: Path | None, processes: int, ids: tuple[str, ...]
 ) -> NoReturn:
-    """List the mutants and variants, or run the mutants named by ID (a name or a requirement).
+    """List the mutants and variants, or run those named by ID (a name or a requirement).
 
-    Exit code 1: a mutant survives, or is caught by nothing but a crash; 3: the suite is broken.
+    Exit code 1: a mutant survives, or is caught by nothing but a crash, or a variant fails; 3: the
+    suite is broken.
     """
     if listing == running:
         raise click.UsageError("say --list or --run")
@@ -46,7 +52,7 @@ def mutants(
         for one in chosen:
             click.echo(f"{one.kind:<13}{one.requirement:<12}{one.name}: {one.text}")
         sys.exit(0)
-    sys.exit(_run([one for one in chosen if one.requirement], processes, file))
+    sys.exit(_run(chosen, processes, file))
 
 
 def _chosen(ids: Sequence[str]) -> list[Entry]:
@@ -63,7 +69,7 @@ def _run(chosen: Sequence[Entry], processes: int, file: Path | None) -> int:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-    from pytest_meshnet.suite.bite import bite
+    from pytest_meshnet.suite.bite import GOOD, bite
     from pytest_meshnet.suite.certify import CollectionFailed, planned_tests
 
     try:
@@ -83,11 +89,20 @@ def _run(chosen: Sequence[Entry], processes: int, file: Path | None) -> int:
     bites.sort(key=lambda one: (one.requirement, one.mutant))
     if file is not None:
         file.write_text(json.dumps([asdict(one) for one in bites], indent=2) + "\n")
-    alive = [one for one in bites if one.fate != "killed"]
-    click.echo(f"{len(bites) - len(alive)} of {len(bites)} mutants killed")
-    return 1 if alive or not bites else 0
+    click.echo(_count(bites))
+    return 0 if bites and all(one.fate in GOOD for one in bites) else 1
+
+
+def _count(bites: Sequence[Bite]) -> str:
+    from pytest_meshnet.suite.bite import GOOD
+
+    groups = [
+        (word, [one.fate in GOOD for one in bites if bool(one.requirement) is broken])
+        for word, broken in (("mutants killed", True), ("variants passed", False))
+    ]
+    return ", ".join(f"{sum(good)} of {len(good)} {word}" for word, good in groups if good)
 
 
 def _line(one: Bite) -> str:
     by = f" by {one.killers[0]}" if one.killers else ""
-    return f"{one.fate:<13}{one.requirement:<12}{one.mutant}{by} ({one.seconds:.1f} s)"
+    return f"{one.fate:<15}{one.requirement:<12}{one.mutant}{by} ({one.seconds:.1f} s)"

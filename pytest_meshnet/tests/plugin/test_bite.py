@@ -1,4 +1,4 @@
-"""The proof of bite: a mutant is killed by a finding, survives, or has no test."""
+"""The proof of bite: a mutant is killed by a finding, survives, or has no test; variants pass."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from pytest_meshnet.ledger.status import PlannedTest
 from pytest_meshnet.reference.catalogue import entry
-from pytest_meshnet.suite.bite import Ending, bite, judged
+from pytest_meshnet.suite.bite import Bite, Ending, bite, judged
 from pytest_meshnet.suite.bite_command import mutants
 
 DUPLICATE = (
@@ -51,6 +51,45 @@ def test_a_suite_mutant_is_killed_in_a_process_of_its_own() -> None:
 def test_the_fate_follows_from_how_the_tests_ended(kinds: list[str], fate: str) -> None:
     endings = [Ending(f"t{number}", kind, "message") for number, kind in enumerate(kinds)]
     assert judged(entry("misses-before-duplicates"), endings, 0.0).fate == fate
+
+
+@pytest.mark.parametrize(
+    ("kinds", "fate"),
+    [
+        (["passed", "not-applicable", "not-run"], "passed"),
+        (["passed", "nonconformance"], "VARIANT FAILED"),
+        (["passed", "engine-error"], "VARIANT FAILED"),
+        (["not-applicable"], "no test"),
+    ],
+)
+def test_a_variant_passes_or_fails_whatever_fails_it(kinds: list[str], fate: str) -> None:
+    endings = [Ending(f"t{number}", kind, "message") for number, kind in enumerate(kinds)]
+    assert judged(entry("one-session"), endings, 0.0).fate == fate
+
+
+def test_on_a_variant_every_test_of_a_runtime_runs_and_none_of_the_suite() -> None:
+    of_the_suite = "conformance/test_wire_schema.py::test_there_is_no_such_test"
+    plan = [
+        PlannedTest(GAP, ("IDEM-06",)),
+        PlannedTest(DUPLICATE, ("IDEM-01",)),
+        PlannedTest(of_the_suite, ("WIRE-01",)),
+    ]
+    (found,) = bite([entry("one-session")], plan, 1)
+    assert (found.fate, found.killers) == ("passed", ())
+
+
+def test_a_failing_variant_is_named_with_its_tests_and_makes_the_command_fail(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(*_: object) -> list[Bite]:
+        return [Bite("one-session", "", "VARIANT FAILED", (GAP,), "unfair", 1.0)]
+
+    monkeypatch.setattr("pytest_meshnet.suite.certify.planned_tests", list)
+    monkeypatch.setattr("pytest_meshnet.suite.bite.bite", fails)
+    answer = CliRunner().invoke(mutants, ["--run", "one-session"])
+    assert answer.exit_code == 1
+    assert f"one-session by {GAP}" in answer.output
+    assert "0 of 1 variants passed" in answer.output
 
 
 def test_an_unknown_id_is_refused() -> None:
