@@ -28,7 +28,7 @@ from pytest_meshnet.runtime.transport import StreamEnd
 if TYPE_CHECKING:
     from pytest_meshnet.runtime.shard import Rows
 
-SILENCE = 0.15
+SILENCE = 0.1
 """Seconds without a frame after which a client on a lossy line goes on. Nothing is judged by it."""
 
 DECODES = 3

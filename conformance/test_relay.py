@@ -208,9 +208,6 @@ SCENARIOS: dict[str, Scenario] = {
     "cancel-in-band": partial(
         test_cancel.test_a_cancel_that_races_the_answer_leaves_one_outcome, how="in-band"
     ),
-    "unary-cancel": partial(
-        test_cancel.test_a_cancel_that_races_the_answer_leaves_one_outcome, how="unary"
-    ),
     "expired-step": partial(
         test_deadline.test_the_deadline_in_the_frame_holds_on_a_stream_without_one,
         unit=test_deadline.UNITS["decode-step"],
@@ -273,6 +270,14 @@ def test_a_half_close_behind_a_relay_delivers_everything_and_then_ends(
         session.wait_for_end()
         rows = exchange.tensors[0].to_float32()[0]
     relayed_shard.check_equal(rows, expected, "the result behind a half-close")
+
+
+@pytest.mark.requirement("RELAY-02")
+def test_a_unary_cancel_ends_the_units_of_a_session_behind_a_relay(
+    relayed_slow_shard: ShardUnderTest,
+) -> None:
+    """The test of the direct session again, on units that stay in flight."""
+    test_cancel.test_a_unary_cancel_of_all_ends_every_unit_and_tells_how_many(relayed_slow_shard, 2)
 
 
 @pytest.mark.requirement("RELAY-02")

@@ -226,6 +226,18 @@ def _slow_target(config: pytest.Config, target: Target) -> Target:
 
 
 @pytest.fixture
+def relayed_slow_shard(
+    request: pytest.FixtureRequest, slow_shard: ShardUnderTest
+) -> ShardUnderTest:
+    """The slow Shard behind a relay."""
+    from pytest_meshnet.runtime.relay import RelayTransport
+
+    shard = _examined(request, slow_shard.target.through(RelayTransport))
+    shard.unit_seconds = slow_shard.unit_seconds
+    return shard
+
+
+@pytest.fixture
 def another_shard(
     request: pytest.FixtureRequest, target: Target
 ) -> Iterator[Callable[..., ShardUnderTest]]:
@@ -255,6 +267,7 @@ __all__ = [
     "descriptor_of",
     "disconnect",
     "relayed_shard",
+    "relayed_slow_shard",
     "shard",
     "slow_shard",
     "small_shard",

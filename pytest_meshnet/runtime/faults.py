@@ -17,6 +17,9 @@ from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 FaultKind = Literal["drop", "repeat", "swap", "delay", "cut", "flip"]
 FAULT_KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
 
+# Bits from which a drawn flip chooses, whatever the payload: taken modulo its length.
+_FLIP_BITS = 2**16
+
 FrameType = type[pb.SessionRequest] | type[pb.SessionResponse]
 
 
@@ -50,10 +53,7 @@ class Plan:
         """
         source = random.Random(seed)
         requests, responses = (
-            tuple(
-                Fault(source.choice(FAULT_KINDS), source.randrange(frames), source.randint(1, 3))
-                for _ in range(source.randint(least, 3))
-            )
+            tuple(_drawn(source, frames) for _ in range(source.randint(least, 3)))
             for least in (1, 0)
         )
         return cls(requests, responses)
@@ -61,6 +61,12 @@ class Plan:
     def kinds(self) -> frozenset[FaultKind]:
         """Every kind of fault in the plan, of both directions."""
         return frozenset(fault.kind for fault in (*self.requests, *self.responses))
+
+
+def _drawn(source: random.Random, frames: int) -> Fault:
+    kind = source.choice(FAULT_KINDS)
+    amount = source.randrange(_FLIP_BITS) if kind == "flip" else source.randint(1, 3)
+    return Fault(kind, source.randrange(frames), amount)
 
 
 class FaultyLine:
