@@ -136,6 +136,7 @@ def _check_plan(tokens: int, spans: tuple[Span, ...], max_tokens: int) -> None:
         raise Nonconformance(f"{tokens} tokens in all", f"{position}")
 
 
+# faults.md 179
 @pytest.mark.requirement("CODEC-13")
 @pytest.mark.parametrize(
     ("tokens", "max_tokens", "counts"),

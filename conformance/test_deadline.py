@@ -91,6 +91,7 @@ def test_each_unit_is_acked_or_expired_and_past_len_is_the_acked_sum(
     shard: ShardUnderTest, form: str
 ) -> None:
     """Units with deadlines around now, one after the other; the client follows what was acked."""
+    # faults.md 96, 102
     offsets = OFFSETS[: shard.length(len(OFFSETS) + 1) - 1]
     tokens = shard.tokens(1 + len(offsets))
     held = [tokens.rows(0, 1)]

@@ -44,6 +44,7 @@ def test_a_wrong_length_is_a_cache_miss_that_tells_the_right_one(
     shard: ShardUnderTest, decoded: int, off: int, full: bool
 ) -> None:
     """A new step expects one token less or more than is held; nothing but the status may come."""
+    # faults.md 39
     held = 2 + decoded
     tokens = shard.tokens(held + 1)
     with shard.session() as session:

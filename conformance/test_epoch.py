@@ -58,6 +58,7 @@ def test_an_open_below_the_highest_epoch_is_stale(
 @pytest.mark.parametrize("epoch", [1, 7, 2**63])
 def test_an_epoch_cannot_be_opened_twice(shard: ShardUnderTest, epoch: int, live: bool) -> None:
     """The very epoch that was accepted is opened again, beside its stream or after it."""
+    # faults.md 164
     seam = shard.seam(epoch=epoch)
     tokens = shard.tokens(3)
     prompt, step = tokens.rows(0, 2), tokens.rows(2, 3)

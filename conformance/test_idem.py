@@ -102,6 +102,7 @@ def test_a_repeated_step_with_other_bytes_is_a_duplicate_and_not_applied(
     shard: ShardUnderTest, form: str
 ) -> None:
     """The number of an applied step comes again with another token, or a broken payload."""
+    # faults.md 156: a duplicate and no conflict, by protocol.md
     tokens = shard.tokens(5)
     prompt, steps = tokens.rows(0, 3), (tokens.rows(3, 4), tokens.rows(4, 5))
     expected = shard.undisturbed(prompt, *steps)
@@ -131,6 +132,7 @@ def test_copies_sent_back_to_back_are_applied_once(
     shard: ShardUnderTest, copies: int, full: bool
 ) -> None:
     """Nobody waits for an answer between the copies, so that they meet in the worker's queue."""
+    # faults.md 157
     tokens = shard.tokens(5)
     prompt, steps = tokens.rows(0, 3), (tokens.rows(3, 4), tokens.rows(4, 5))
     expected = shard.undisturbed(prompt, *steps)
@@ -157,6 +159,7 @@ def test_a_step_number_below_the_last_applied_is_a_duplicate_even_if_never_used(
     shard: ShardUnderTest, highest: int, old: st.DataObject | None, chunk: bool
 ) -> None:
     """A decode at step `highest`, then one under a lower number that nobody used before."""
+    # faults.md 159, 185
     below = 1 if old is None else old.draw(st.integers(1, highest - 1))
     tokens = shard.tokens(3)
     prompt, steps = tokens.rows(0, 1), (tokens.rows(1, 2), tokens.rows(2, 3))
@@ -221,6 +224,7 @@ def test_a_refused_step_may_come_again_correct_under_its_number(
     shard: ShardUnderTest, spoil: Spoil, full: bool
 ) -> None:
     """A decode step is refused, then sent correctly with the same step number and work id."""
+    # faults.md 162
     tokens = shard.tokens(4)
     prompt, step = tokens.rows(0, 3), tokens.rows(3, 4)
     expected = shard.undisturbed(prompt, step)

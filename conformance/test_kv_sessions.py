@@ -67,6 +67,7 @@ def test_equal_work_ids_and_steps_in_two_sessions_do_not_collide(
     shard: ShardUnderTest, together: bool
 ) -> None:
     """Both sessions name each unit alike; a repeat in one is a duplicate there and only there."""
+    # faults.md 52, 155
     tokens = [shard.tokens(3, key=key) for key in (5, 6)]
     expected = [shard.undisturbed(one.rows(0, 1), one.rows(1, 2), one.rows(2, 3)) for one in tokens]
     with shard.session() as first, shard.session() as second:

@@ -45,6 +45,7 @@ def test_a_message_before_open_ends_the_stream_with_one_terminal_status(
     shard: ShardUnderTest, kind: str
 ) -> None:
     """A legal message of every other kind comes first on a new stream, and nothing follows it."""
+    # faults.md 7
     only_refusal(answers(shard, FIRST[kind](shard, SeamClient(shard.seam()))))
 
 

@@ -260,7 +260,7 @@ def test_a_half_close_behind_a_relay_delivers_everything_and_then_ends(
     relayed_shard: ShardUnderTest,
 ) -> None:
     """The units are still on their way when the near end says that it sends no more."""
-    tokens = relayed_shard.tokens(2)
+    tokens = relayed_shard.tokens(1)
     expected = relayed_shard.undisturbed(tokens)
     with relayed_shard.session() as session:
         exchange = session.send_unit(session.client.chunk([tokens]))

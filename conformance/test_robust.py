@@ -24,7 +24,7 @@ def test_a_malformed_bundle_is_refused_and_the_next_unit_succeeds(
     shard: ShardUnderTest, case: Malformed
 ) -> None:
     """A correct bundle of the Shard's own boundary is spoilt in one way, as chunk and as step."""
-    # faults.md 1, 19, 75, 110, 111
+    # faults.md 1, 19, 75, 78, 110, 111
     tokens = shard.tokens(3)
     prompt, step = tokens.rows(0, 2), tokens.rows(2, 3)
     expected = shard.undisturbed(prompt, step)

@@ -31,7 +31,7 @@ def _written_again(frame: bytes, *, unknown: bool) -> bytes:
     except DecodeError:
         return frame
     if not unknown:
-        message.DiscardUnknownFields()  # type: ignore[attr-defined]
+        message.DiscardUnknownFields()
     return message.SerializeToString()
 
 
