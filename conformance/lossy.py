@@ -7,6 +7,7 @@ result for it. What comes back is held against that, however late or often it co
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -28,8 +29,9 @@ from pytest_meshnet.runtime.transport import StreamEnd
 if TYPE_CHECKING:
     from pytest_meshnet.runtime.shard import Rows
 
-SILENCE = 0.1
-"""Seconds without a frame after which a client on a lossy line goes on. Nothing is judged by it."""
+SHORTEST_SILENCE, LONGEST_SILENCE = 0.04, 1.0
+"""Seconds between which a client on a lossy line waits for a frame before it goes on. How long it
+is depends on how fast the Shard answers; nothing is judged by it."""
 
 DECODES = 3
 
@@ -38,12 +40,14 @@ DECODES = 3
 class Sequence:
     """The tokens of a test in units of `sizes`, with one token more and the right row of each.
 
-    The first two units are the chunks of a prefill, the others decode steps.
+    The first two units are the chunks of a prefill, the others decode steps. `silence` is how long
+    it is quiet when a frame was lost, in seconds.
     """
 
     tokens: Tensor
     rows: Rows
     sizes: tuple[int, ...]
+    silence: float
 
     @classmethod
     def drawn(cls, shard: ShardUnderTest) -> Sequence:
@@ -52,8 +56,11 @@ class Sequence:
         count = shard.length(2 * chunk + DECODES + 1)
         tokens = shard.tokens(count)
         steps = [tokens.rows(at, at + 1) for at in range(1, count)]
+        began = time.monotonic()
         rows = shard.undisturbed(tokens.rows(0, 1), *steps)
-        return cls(tokens, rows, (chunk, chunk, *[1] * (count - 2 * chunk - 1)))
+        silence = 3 * (time.monotonic() - began) / count
+        sizes = (chunk, chunk, *[1] * (count - 2 * chunk - 1))
+        return cls(tokens, rows, sizes, min(LONGEST_SILENCE, max(SHORTEST_SILENCE, silence)))
 
     @property
     def starts(self) -> list[int]:
@@ -181,7 +188,7 @@ class LossySession:
         """Take in frames until `enough`, silence, or the end. Returns whether it was enough."""
         while not enough() and self._end is None:
             try:
-                self._take_in(SILENCE)
+                self._take_in(self._sequence.silence)
             except TimeoutError:
                 return False
         return enough()

@@ -74,7 +74,7 @@ FAULTS = st.lists(
 @given(requests=FAULTS, responses=FAULTS, patient=st.booleans())
 @example(requests=(), responses=(), patient=False)
 @example(requests=(Fault("repeat", 1), Fault("repeat", 3, 2)), responses=(), patient=False)
-@settings(max_examples=20)
+@settings(max_examples=15)
 def test_any_faults_end_in_a_coded_error_or_a_correct_result(
     shard: ShardUnderTest,
     requests: tuple[Fault, ...],
