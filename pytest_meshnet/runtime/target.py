@@ -27,7 +27,8 @@ def choose_shard(descriptor: Descriptor, name: str | None) -> ShardSpec:
         if len(descriptor.shards) == 1:
             return descriptor.shards[0]
         raise Refusal(
-            f"{descriptor.name} has several Shards ({names}): name one with --shard (pytest: --meshnet-shard)"
+            f"{descriptor.name} has several Shards ({names}): name one with --shard "
+            "(pytest: --meshnet-shard)"
         )
     for shard in descriptor.shards:
         if shard.name == name:
