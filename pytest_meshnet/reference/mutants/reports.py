@@ -121,18 +121,18 @@ class CountsItsReports(_OtherReport):
 
 @mutant("CAP-04")
 class DeclaresWhatIsFree(_OtherReport):
-    """The declared sessions are those not in use at the moment."""
+    """The declared sessions get fewer with each one that was opened."""
 
     def __init__(self, served: ServedShard) -> None:
         super().__init__(served)
         self.opened = 0
 
     def accept(self, stream: int, message: pb.SessionOpen) -> None:
-        self.opened = 1
+        self.opened += 1
         super().accept(stream, message)
 
     def edit(self, report: pb.CapabilityReport) -> None:
-        report.max_concurrent_sessions -= self.opened
+        report.max_concurrent_sessions = max(1, report.max_concurrent_sessions - self.opened)
 
 
 @mutant("CAP-05")
