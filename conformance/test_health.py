@@ -110,14 +110,18 @@ def test_pressure_rises_with_what_is_held(small_shard: ShardUnderTest) -> None:
 def test_serving_with_a_free_place_means_that_an_open_succeeds(shard: ShardUnderTest) -> None:
     """As long as Health says SERVING and counts a free place, one more session must open."""
     places = min(MOST_SESSIONS, shard.report.max_concurrent_sessions)
+    opened = 0
     with contextlib.ExitStack() as stack:
         for _ in range(places):
             report = shard.health()
             free = report.active_sessions < shard.report.max_concurrent_sessions
             if report.state != pb.SERVING_STATE_SERVING or not free:
-                return
+                break
             session = stack.enter_context(shard.unopened())
             session.open()
+            opened += 1
+    if not opened:
+        raise NotProvoked("Health never said SERVING with a free place")
 
 
 @pytest.mark.requirement("HEALTH-05")

@@ -58,6 +58,7 @@ class Target:
         self._running: RunningShard | None = None
         self._transport: Transport | None = None
         self._starts = 0
+        self._crash_seen = False
         # Tells this run's sessions from an earlier run's, whose fences live on at an endpoint.
         self.run_tag = secrets.token_hex(4)
         self.report = pb.CapabilityReport()
@@ -187,9 +188,14 @@ class Target:
     # Whether it still lives --------------------------------------------------------------------
 
     def ensure_alive(self) -> None:
-        """Start a runtime again that crashed in an earlier test. Raises TargetLost or Refusal."""
+        """Start a runtime again that crashed in an earlier test.
+
+        A crash that no test has seen, because it came after the last frame of one, is raised here
+        as Nonconformance, once. Raises TargetLost or Refusal too.
+        """
         if self._running is None or self._running.exit_code is None:
             return
+        seen = self._crash_seen
         lost = self._loss()
         if isinstance(lost, TargetLost):
             raise lost
@@ -197,6 +203,9 @@ class Target:
             raise TargetLost(f"the runtime crashed {self._starts} times and is not started again")
         self.close()
         self.connect()
+        self._crash_seen = False
+        if not seen:
+            raise lost
 
     def loss(self, what: str) -> Exception | None:
         """Why nothing answers: TargetLost, a crash as Nonconformance, or None when it does answer.
@@ -233,6 +242,7 @@ class Target:
             return TargetLost(
                 f"the runtime was ended from outside (signal {-code}); last lines:\n{lines}"
             )
+        self._crash_seen = True
         return Nonconformance(
             "a runtime that serves on", f"its process ended with {code}; last lines:\n{lines}"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -161,6 +162,24 @@ def test_a_crash_is_a_finding_and_the_runtime_is_started_again() -> None:
         target.close()
 
 
+def test_a_crash_that_no_test_saw_is_a_finding_of_the_next_one() -> None:
+    target = target_of(replace(load("reference"), shards=(crashing(),)))
+    target.connect()
+    try:
+        assert target.pid is not None
+        process = os.pidfd_open(target.pid)
+        os.kill(target.pid, signal.SIGUSR2)
+        ended, _, _ = select.select([process], [], [], 10)
+        os.close(process)
+        assert ended, "the runtime did not end"
+        with pytest.raises(Nonconformance, match="ended with 7"):
+            target.ensure_alive()
+        target.ensure_alive()
+        assert target.transport.health(ASK, 5).state == pb.SERVING_STATE_SERVING
+    finally:
+        target.close()
+
+
 def test_a_guarded_command_dies_with_the_process_that_started_it() -> None:
     # faults.md 130
     inner = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
@@ -175,8 +194,6 @@ def test_a_guarded_command_dies_with_the_process_that_started_it() -> None:
         descriptor = os.pidfd_open(child)
         parent.kill()
         parent.wait()
-        import select
-
         ended, _, _ = select.select([descriptor], [], [], 10)
         os.close(descriptor)
     assert ended, "the guarded process outlived its parent"
