@@ -55,9 +55,9 @@ def commands_page() -> str:
     from pytest_meshnet.cli import main
 
     parts = ["# Commands\n"]
-    context = click.Context(main, info_name="pytest-meshnet", max_content_width=90)
+    context = click.Context(main, info_name="pytest-meshnet", terminal_width=88)
     for path, command in _commands(main, context, "pytest-meshnet"):
-        inner = click.Context(command, info_name=path, max_content_width=90)
+        inner = click.Context(command, info_name=path, terminal_width=88)
         parts.append(f"## {path}\n\n```text\n{command.get_help(inner)}\n```\n")
     return "\n".join(parts)
 

@@ -11,6 +11,14 @@ def test_no_generated_page_is_out_of_date() -> None:
     assert pages.drift() == [], "run tox run -e pages"
 
 
+@pytest.mark.parametrize("columns", ["40", "200"])
+def test_a_page_does_not_depend_on_the_terminal(
+    columns: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert pages.drift() == []
+
+
 @pytest.mark.parametrize("name", pages.PAGES)
 def test_an_edited_page_is_noticed(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
