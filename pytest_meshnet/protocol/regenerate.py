@@ -1,4 +1,4 @@
-"""Makes the committed stubs from the .proto with the pinned generator, or checks them against it.
+"""Makes the committed stubs from the .proto files with the pinned generator, or checks them.
 
 Run as `python -m pytest_meshnet.protocol.regenerate [--check]` with grpcio-tools 1.82.1 installed.
 PROVENANCE.json beside the stubs keeps the digests of what went in and came out, so that a
@@ -13,9 +13,12 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from pytest_meshnet.layout import folder
+
 GENERATOR = "grpcio-tools"
 GENERATOR_VERSION = "1.82.1"
 PROTO = Path(__file__).with_name("shard_runtime.proto")
+TESTEE_PROTO = folder("fixtures") / "codec" / "codec_testee.proto"
 GENERATED = Path(__file__).with_name("generated")
 PROVENANCE = GENERATED / "PROVENANCE.json"
 
@@ -49,37 +52,43 @@ def generate() -> dict[str, bytes]:
     version = _generator_version()
     from grpc_tools import protoc  # type: ignore[import-untyped]
 
-    with tempfile.TemporaryDirectory() as out:
-        code = protoc.main(
-            [
-                "protoc",
-                f"--proto_path={_IMPORT_PATH}={PROTO.parent}",
-                f"--python_out={out}",
-                f"--pyi_out={out}",
-                f"--grpc_python_out={out}",
-                f"{_IMPORT_PATH}/{PROTO.name}",
-            ]
-        )
-        if code != 0:
-            raise RuntimeError(f"protoc ended with {code} on {PROTO}: see its messages above")
-        stubs = {
-            path.name: path.read_bytes() for path in sorted((Path(out) / _IMPORT_PATH).iterdir())
-        }
+    stubs: dict[str, bytes] = {}
+    # Only the first has a service.
+    for proto, options in ((PROTO, ["--grpc_python_out"]), (TESTEE_PROTO, [])):
+        with tempfile.TemporaryDirectory() as out:
+            code = protoc.main(
+                [
+                    "protoc",
+                    f"--proto_path={_IMPORT_PATH}={proto.parent}",
+                    *(f"{one}={out}" for one in ("--python_out", "--pyi_out", *options)),
+                    f"{_IMPORT_PATH}/{proto.name}",
+                ]
+            )
+            if code != 0:
+                raise RuntimeError(f"protoc ended with {code} on {proto}: see its messages above")
+            made = sorted((Path(out) / _IMPORT_PATH).iterdir())
+            stubs |= {path.name: path.read_bytes() for path in made}
     return {**stubs, PROVENANCE.name: _provenance(version, stubs)}
 
 
 def _provenance(version: str, stubs: Mapping[str, bytes]) -> bytes:
     record = {
         "generator": f"{GENERATOR}=={version}",
-        "proto_sha256": hashlib.sha256(PROTO.read_bytes()).hexdigest(),
+        "protos_sha256": {proto.name: _digest(proto) for proto in (PROTO, TESTEE_PROTO)},
         "stubs_sha256": {name: hashlib.sha256(data).hexdigest() for name, data in stubs.items()},
     }
     return (json.dumps(record, indent=2) + "\n").encode()
 
 
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 def _committed() -> set[str]:
     """The names of all stub files there are."""
-    return {path.name for path in GENERATED.glob(f"{PROTO.stem}_*")}
+    return {
+        path.name for proto in (PROTO, TESTEE_PROTO) for path in GENERATED.glob(f"{proto.stem}_*")
+    }
 
 
 def differences(expected: Mapping[str, bytes]) -> list[str]:
@@ -102,8 +111,9 @@ def provenance_differences() -> list[str]:
     found = []
     if record["generator"] != f"{GENERATOR}=={GENERATOR_VERSION}":
         found.append(f"{PROVENANCE.name}: made by {record['generator']}")
-    if hashlib.sha256(PROTO.read_bytes()).hexdigest() != record["proto_sha256"]:
-        found.append(f"{PROTO.name}: changed since the stubs were made")
+    for proto in (PROTO, TESTEE_PROTO):
+        if record["protos_sha256"].get(proto.name) != _digest(proto):
+            found.append(f"{proto.name}: changed since the stubs were made")
     recorded = record["stubs_sha256"]
     unknown = sorted(_committed() - recorded.keys())
     found += [f"{name}: no digest of it is recorded" for name in unknown]
@@ -111,7 +121,7 @@ def provenance_differences() -> list[str]:
         path = GENERATED / name
         if not path.is_file():
             found.append(f"{name}: missing")
-        elif hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+        elif _digest(path) != digest:
             found.append(f"{name}: changed since it was made")
     return found
 

@@ -8,22 +8,30 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from pytest_meshnet.protocol import regenerate
 
-STUBS = ("shard_runtime_pb2.py", "shard_runtime_pb2.pyi", "shard_runtime_pb2_grpc.py")
+STUBS = (
+    "shard_runtime_pb2.py",
+    "shard_runtime_pb2.pyi",
+    "shard_runtime_pb2_grpc.py",
+    "codec_testee_pb2.py",
+    "codec_testee_pb2.pyi",
+)
+PROTOS = ("PROTO", "TESTEE_PROTO")
 
 
 @pytest.fixture
 def copy(tmp_path, monkeypatch):
     """A copy of the .proto and the stubs, in whose place a test may spoil them."""
-    proto = tmp_path / regenerate.PROTO.name
     generated = tmp_path / "generated"
-    shutil.copy(regenerate.PROTO, proto)
     shutil.copytree(regenerate.GENERATED, generated)
-    monkeypatch.setattr(regenerate, "PROTO", proto)
+    for name in PROTOS:
+        copied = shutil.copy(getattr(regenerate, name), tmp_path)
+        monkeypatch.setattr(regenerate, name, Path(copied))
     monkeypatch.setattr(regenerate, "GENERATED", generated)
     monkeypatch.setattr(regenerate, "PROVENANCE", generated / regenerate.PROVENANCE.name)
     return tmp_path
@@ -63,13 +71,15 @@ def test_a_stub_that_the_record_does_not_know_is_named(copy):
 def test_a_record_without_digests_vouches_for_nothing(copy):
     _edit_record(stubs_sha256={})
     found = regenerate.provenance_differences()
-    assert found == [f"{name}: no digest of it is recorded" for name in STUBS]
+    assert found == [f"{name}: no digest of it is recorded" for name in sorted(STUBS)]
 
 
-def test_an_edited_proto_no_longer_fits_the_record(copy):
-    _append(regenerate.PROTO)
+@pytest.mark.parametrize("name", PROTOS)
+def test_an_edited_proto_no_longer_fits_the_record(copy, name):
+    proto = getattr(regenerate, name)
+    _append(proto)
     found = regenerate.provenance_differences()
-    assert found == ["shard_runtime.proto: changed since the stubs were made"]
+    assert found == [f"{proto.name}: changed since the stubs were made"]
 
 
 def test_a_record_of_another_generator_is_named(copy):
