@@ -15,7 +15,7 @@ _PATH = click.Path(path_type=Path)
 ELSEWHERE = {
     "artifact": "pytest_meshnet.target.commands",
     "gpus": "pytest_meshnet.hardware.commands",
-    "mutants": "pytest_meshnet.suite.bite_command",
+    "mutants": "pytest_meshnet.suite.bite.command",
     "replay": "pytest_meshnet.suite.replay_command",
     "plan": "pytest_meshnet.target.commands",
     "serve": "pytest_meshnet.reference.serve",

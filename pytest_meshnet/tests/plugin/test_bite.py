@@ -7,8 +7,9 @@ from click.testing import CliRunner
 
 from pytest_meshnet.ledger.status import PlannedTest
 from pytest_meshnet.reference.catalogue import entry
-from pytest_meshnet.suite.bite import Bite, Ending, bite, judged
-from pytest_meshnet.suite.bite_command import mutants
+from pytest_meshnet.suite.bite.command import mutants
+from pytest_meshnet.suite.bite.fate import Bite, Ending, bystanders, judged
+from pytest_meshnet.suite.bite.matrix import bite
 
 DUPLICATE = (
     "conformance/test_idem.py::test_a_repeated_decode_step_is_a_duplicate_and_the_next_step_is_"
@@ -38,33 +39,74 @@ def test_a_suite_mutant_is_killed_in_a_process_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kinds", "fate"),
+    ("own", "others", "fate"),
     [
-        (["passed", "nonconformance"], "killed"),
-        (["nonconformance", "engine-error"], "killed"),
-        (["engine-error", "passed"], "only crashed"),
-        (["passed", "passed"], "SURVIVED"),
-        (["not-applicable", "not-claimed"], "no test"),
-        ([], "no test"),
+        (["passed", "nonconformance"], [], "killed"),
+        (["nonconformance", "engine-error"], ["passed"], "killed"),
+        (["engine-error", "passed"], [], "only crashed"),
+        (["engine-error", "passed"], ["nonconformance"], "only crashed"),
+        (["passed", "not-run"], ["nonconformance"], "only by others"),
+        (["passed"], ["engine-error"], "only by others"),
+        (["passed", "passed"], ["passed"], "SURVIVED"),
+        (["not-applicable", "not-claimed", "not-run"], [], "no test"),
+        ([], [], "no test"),
     ],
 )
-def test_the_fate_follows_from_how_the_tests_ended(kinds: list[str], fate: str) -> None:
-    endings = [Ending(f"t{number}", kind, "message") for number, kind in enumerate(kinds)]
-    assert judged(entry("misses-before-duplicates"), endings, 0.0).fate == fate
+def test_the_fate_follows_from_how_the_tests_ended(
+    own: list[str], others: list[str], fate: str
+) -> None:
+    endings = [Ending(f"own-{number}", kind, "message") for number, kind in enumerate(own)]
+    endings += [Ending(f"other-{number}", kind, "message") for number, kind in enumerate(others)]
+    designated = [one.test for one in endings if one.test.startswith("own")]
+    found = judged(entry("misses-before-duplicates"), endings, designated, 0.0)
+    assert found.fate == fate
+    assert all(test.startswith("own") for test in found.killers)
+    assert all(test.startswith("other") for test in found.others)
 
 
 @pytest.mark.parametrize(
-    ("kinds", "fate"),
+    ("musts", "others", "fate"),
     [
-        (["passed", "not-applicable", "not-run"], "passed"),
-        (["passed", "nonconformance"], "VARIANT FAILED"),
-        (["passed", "engine-error"], "VARIANT FAILED"),
-        (["not-applicable"], "no test"),
+        (["passed", "not-applicable"], ["not-run"], "passed"),
+        (["passed", "not-run"], ["passed"], "NOT EXAMINED"),
+        (["passed", "nonconformance"], [], "VARIANT FAILED"),
+        (["passed"], ["nonconformance"], "VARIANT FAILED"),
+        (["passed", "engine-error", "not-run"], [], "VARIANT FAILED"),
+        (["not-applicable"], [], "no test"),
     ],
 )
-def test_a_variant_passes_or_fails_whatever_fails_it(kinds: list[str], fate: str) -> None:
-    endings = [Ending(f"t{number}", kind, "message") for number, kind in enumerate(kinds)]
-    assert judged(entry("one-session"), endings, 0.0).fate == fate
+def test_a_variant_must_pass_everything_and_be_examined_by_every_must(
+    musts: list[str], others: list[str], fate: str
+) -> None:
+    endings = [Ending(f"must-{number}", kind, "message") for number, kind in enumerate(musts)]
+    endings += [Ending(f"other-{number}", kind, "message") for number, kind in enumerate(others)]
+    designated = [one.test for one in endings if one.test.startswith("must")]
+    assert judged(entry("one-session"), endings, designated, 0.0).fate == fate
+
+
+def test_a_mutant_caught_only_by_tests_of_other_requirements_is_named_so() -> None:
+    # The designated test is weak on purpose; the whole profile holds one that notices.
+    plan = [PlannedTest(GAP, ("IDEM-01",)), PlannedTest(DUPLICATE, ("IDEM-02",))]
+    (found,) = bite([entry("misses-before-duplicates")], plan, 1, whole=True)
+    assert (found.fate, found.killers, found.others) == ("only by others", (), (DUPLICATE,))
+
+
+def test_the_bystanders_of_a_mutant_are_of_its_profile_and_of_its_kind() -> None:
+    plan = [
+        PlannedTest("own", ("IDEM-01",)),
+        PlannedTest("same profile", ("DECODE-02",)),
+        PlannedTest("another profile", ("KV-01",)),
+        PlannedTest("of the suite", ("CODEC-03",)),
+    ]
+    assert bystanders(entry("misses-before-duplicates"), plan) == ["same profile"]
+
+
+def test_with_the_designated_tests_alone_the_first_finding_is_enough() -> None:
+    second = DUPLICATE.replace("once-decode-step", "three-times-decode-step")
+    assert second != DUPLICATE
+    plan = [PlannedTest(DUPLICATE, ("IDEM-01",)), PlannedTest(second, ("IDEM-01",))]
+    (found,) = bite([entry("misses-before-duplicates")], plan, 1)
+    assert (found.fate, found.ran) == ("killed", 1)
 
 
 def test_on_a_variant_every_test_of_a_runtime_runs_and_none_of_the_suite() -> None:
@@ -82,10 +124,10 @@ def test_a_failing_variant_is_named_with_its_tests_and_makes_the_command_fail(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fails(*_: object) -> list[Bite]:
-        return [Bite("one-session", "", "VARIANT FAILED", (GAP,), "unfair", 1.0)]
+        return [Bite("one-session", "", "VARIANT FAILED", (GAP,), (), 1, "unfair", 1.0)]
 
     monkeypatch.setattr("pytest_meshnet.suite.certify.planned_tests", list)
-    monkeypatch.setattr("pytest_meshnet.suite.bite.bite", fails)
+    monkeypatch.setattr("pytest_meshnet.suite.bite.matrix.bite", fails)
     answer = CliRunner().invoke(mutants, ["--run", "one-session"])
     assert answer.exit_code == 1
     assert f"one-session by {GAP}" in answer.output

@@ -16,7 +16,7 @@ from pytest_meshnet.ledger.verdict import INCOMPLETE
 
 if TYPE_CHECKING:
     from pytest_meshnet.reference.catalogue import Entry
-    from pytest_meshnet.suite.bite import Bite
+    from pytest_meshnet.suite.bite.fate import Bite
 
 
 @click.command()
@@ -25,7 +25,12 @@ if TYPE_CHECKING:
     "--run",
     "running",
     is_flag=True,
-    help="Run the tests that must kill each mutant, or pass each variant.",
+    help="Run each mutant against its whole profile, each variant against every test.",
+)
+@click.option(
+    "--designated",
+    is_flag=True,
+    help="With --run: only the tests of a mutant's own requirement, in a third of the time.",
 )
 @click.option("--json", "file", type=click.Path(path_type=Path), help="Write the results there.")
 @click.option(
@@ -38,12 +43,18 @@ if TYPE_CHECKING:
 )
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 def mutants(
-    *, listing: bool, running: bool, file: Path | None, processes: int, ids: tuple[str, ...]
+    *,
+    listing: bool,
+    running: bool,
+    designated: bool,
+    file: Path | None,
+    processes: int,
+    ids: tuple[str, ...],
 ) -> NoReturn:
     """List the mutants and variants, or run those named by ID (a name or a requirement).
 
-    Exit code 1: a mutant survives, or is caught by nothing but a crash, or a variant fails; 3: the
-    suite is broken.
+    Exit code 1: a mutant survives, or is caught by nothing but a crash or the tests of other
+    requirements, or a variant fails or cannot be examined; 3: the suite is broken.
     """
     if listing == running:
         raise click.UsageError("say --list or --run")
@@ -52,7 +63,7 @@ def mutants(
         for one in chosen:
             click.echo(f"{one.kind:<13}{one.requirement:<12}{one.name}: {one.text}")
         sys.exit(0)
-    sys.exit(_run(chosen, processes, file))
+    sys.exit(_run(chosen, processes, file, whole=not designated))
 
 
 def _chosen(ids: Sequence[str]) -> list[Entry]:
@@ -65,11 +76,12 @@ def _chosen(ids: Sequence[str]) -> list[Entry]:
     return [one for one in known if not ids or one.name in ids or one.requirement in ids]
 
 
-def _run(chosen: Sequence[Entry], processes: int, file: Path | None) -> int:
+def _run(chosen: Sequence[Entry], processes: int, file: Path | None, *, whole: bool) -> int:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-    from pytest_meshnet.suite.bite import GOOD, bite
+    from pytest_meshnet.suite.bite.fate import GOOD
+    from pytest_meshnet.suite.bite.matrix import bite
     from pytest_meshnet.suite.certify import CollectionFailed, planned_tests
 
     try:
@@ -82,7 +94,7 @@ def _run(chosen: Sequence[Entry], processes: int, file: Path | None) -> int:
     bites = []
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("mutants", total=len(chosen))
-        for one in bite(chosen, tests, processes):
+        for one in bite(chosen, tests, processes, whole):
             bites.append(one)
             click.echo(_line(one))
             progress.advance(task)
@@ -94,7 +106,7 @@ def _run(chosen: Sequence[Entry], processes: int, file: Path | None) -> int:
 
 
 def _count(bites: Sequence[Bite]) -> str:
-    from pytest_meshnet.suite.bite import GOOD
+    from pytest_meshnet.suite.bite.fate import GOOD
 
     groups = [
         (word, [one.fate in GOOD for one in bites if bool(one.requirement) is broken])
@@ -105,4 +117,8 @@ def _count(bites: Sequence[Bite]) -> str:
 
 def _line(one: Bite) -> str:
     by = f" by {one.killers[0]}" if one.killers else ""
-    return f"{one.fate:<15}{one.requirement:<12}{one.mutant}{by} ({one.seconds:.1f} s)"
+    too = f", {len(one.others)} others fail" if one.others else ""
+    return (
+        f"{one.fate:<15}{one.requirement:<12}{one.mutant}{by}{too} "
+        f"({one.ran} tests, {one.seconds:.1f} s)"
+    )

@@ -1,0 +1,109 @@
+"""The process in which the tests of some mutants run, one mutant after the other."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+import pytest
+
+from pytest_meshnet import layout
+from pytest_meshnet.ledger.requirements import Ledger
+from pytest_meshnet.suite.bite.fate import Ending
+from pytest_meshnet.suite.certify import own_configuration
+
+RESULT = "meshnet-bite "
+"""Begins a line of the child that is a result; pytest writes others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The tests to run on one mutant, in this order; with `first_finding` until one finds it."""
+
+    mutant: str
+    transport: Literal["grpc", "in-process"]
+    tests: tuple[str, ...]
+    first_finding: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How the tests of one order ended, and the seconds they took."""
+
+    mutant: str
+    endings: tuple[Ending, ...]
+    seconds: float
+
+    @classmethod
+    def read(cls, line: str) -> Result:
+        """Read a line that a child printed."""
+        told = json.loads(line.removeprefix(RESULT))
+        return cls(told["mutant"], tuple(Ending(**one) for one in told["endings"]), told["seconds"])
+
+
+class _Plugin:
+    """Chooses the tests of an order, brings them into its order, and keeps how each ended."""
+
+    def __init__(self, order: Order) -> None:
+        self.order = order
+        self.place = {test: number for number, test in enumerate(order.tests)}
+        self.endings: dict[str, Ending] = {}
+        self.session: pytest.Session | None = None
+
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        self.session = session
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        from pytest_meshnet.suite.collection import test_id
+
+        chosen = {test_id(item): item for item in items if test_id(item) in self.place}
+        items[:] = [chosen[test] for test in sorted(chosen, key=self.place.__getitem__)]
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        told = report.__dict__.get("meshnet")
+        if told is None:
+            return
+        record = told["record"]
+        kind = record["kind"] or record["outcome"]
+        if record["when"] == "call" or kind != "passed":
+            self.endings[record["test"]] = Ending(record["test"], kind, record["message"])
+
+    def pytest_runtest_logfinish(self) -> None:
+        found = any(one.kind == "nonconformance" for one in self.endings.values())
+        if self.order.first_finding and found and self.session is not None:
+            self.session.shouldstop = "found"
+
+
+def _run(order: Order) -> Result:
+    began = time.monotonic()
+    home = layout.folder("conformance").parent
+    modules = dict.fromkeys(test.partition("::")[0] for test in order.tests)
+    plugin = _Plugin(order)
+    pytest.main(
+        [
+            *own_configuration(),
+            f"--meshnet-target=reference:{order.mutant}",
+            f"--meshnet-transport={order.transport}",
+            *(f"--meshnet-profile={name}" for name in Ledger.load().profiles),
+            *(str(home / module) for module in modules),
+        ],
+        [plugin],
+    )
+    return Result(order.mutant, tuple(plugin.endings.values()), time.monotonic() - began)
+
+
+def main() -> int:
+    """Take a JSON list of orders on stdin and print a line for each that says how it ended."""
+    for told in json.load(sys.stdin):
+        result = _run(Order(**told | {"tests": tuple(told["tests"])}))
+        print(f"{RESULT}{json.dumps(asdict(result))}", flush=True)  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
