@@ -14,6 +14,7 @@ _PATH = click.Path(path_type=Path)
 
 ELSEWHERE = {
     "artifact": "pytest_meshnet.target.commands",
+    "campaign": "pytest_meshnet.campaign.commands",
     "gpus": "pytest_meshnet.hardware.commands",
     "mutants": "pytest_meshnet.suite.bite.command",
     "replay": "pytest_meshnet.suite.replay_command",
