@@ -186,6 +186,7 @@ WORK_IDS: dict[str, int] = {
     "Ack": 1,
     "ShardStatus": 1,
     "CancelRequest": 4,
+    "TailResult": 1,
 }
 
 

@@ -1,7 +1,7 @@
-"""The two published golden messages: how they are built, and the check of the stored bytes.
+"""The golden messages: how they are built, and the check of the stored bytes.
 
-The digests below were published with the wire. They are the outside truth: when a test and a digest
-disagree, the code is wrong.
+The two digests below were published with the wire. They are the outside truth: when a test and a
+digest disagree, the code is wrong. Those of 1.1 are in `additions/vectors.py`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,10 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+from google.protobuf.message import Message
+
 from pytest_meshnet.layout import folder
+from pytest_meshnet.protocol.additions import vectors
 from pytest_meshnet.protocol.codec import encode_bundle
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.tensors import DType, Tensor
@@ -18,6 +21,8 @@ PUBLISHED = {
     "session_request.binpb": "c2c3df8a717ddeae7bd99624d2c7f34c09a518988de990237fe313b75cff0817",
     "capability_report.binpb": "71ac5f150775f398515b43a63596a5cbe8d2ad607e7e4de56bd44fbe7987080c",
 }
+# The same of 1.1, which this project made first.
+EXPECTED = PUBLISHED | vectors.PINNED
 SUMS = "SHA256SUMS"
 
 
@@ -85,27 +90,37 @@ def _shard_range() -> pb.ShardRange:
 
 
 def built() -> dict[str, bytes]:
-    """Serialize both messages deterministically, by file name."""
-    return {
-        "session_request.binpb": session_request().SerializeToString(deterministic=True),
-        "capability_report.binpb": capability_report().SerializeToString(deterministic=True),
+    """Make every golden file from its written-down values; messages deterministically."""
+    messages: dict[str, Message] = {
+        "session_request.binpb": session_request(),
+        "capability_report.binpb": capability_report(),
+        "session_open_1_1.binpb": vectors.session_open(_fingerprint(), _shard_range()),
+        "decode_bundle_1_1.binpb": vectors.decode_bundle(),
+        "tail_result_1_1.binpb": vectors.tail_result(),
+        "capability_report_1_1.binpb": vectors.capability_report(capability_report()),
     }
+    files = {name: one.SerializeToString(deterministic=True) for name, one in messages.items()}
+    return {**files, "sampling-vectors.json": vectors.sampling_vectors()}
 
 
 def check() -> list[str]:
     """Say what is wrong with the stored goldens; an empty list means that all is well."""
     root = folder("goldens")
     found = [
-        f"{name}: sha256 {digest} stored, {PUBLISHED[name]} published"
-        for name in PUBLISHED
-        if (digest := _digest(root / name)) != PUBLISHED[name]
+        f"{name}: sha256 {found} stored, {digest} {_source(name)}"
+        for name, digest in EXPECTED.items()
+        if (found := _digest(root / name)) != digest
     ]
     found += [
-        f"{name}: this build serializes to other bytes than the published ones"
+        f"{name}: this build serializes to other bytes than the {_source(name)} ones"
         for name, data in built().items()
-        if hashlib.sha256(data).hexdigest() != PUBLISHED[name]
+        if hashlib.sha256(data).hexdigest() != EXPECTED[name]
     ]
     return found + _sum_differences(root)
+
+
+def _source(name: str) -> str:
+    return "published" if name in PUBLISHED else "pinned"
 
 
 def _digest(path: Path) -> str:
@@ -132,14 +147,14 @@ def _sum_differences(root: Path) -> list[str]:
 def write() -> list[str]:
     """Write the goldens and SHA256SUMS.
 
-    Raises ValueError, with nothing written, when this build does not give the published bytes.
+    Raises ValueError, with nothing written, when this build does not give the expected bytes.
     """
     root = folder("goldens")
     made = built()
     for name, data in made.items():
-        if hashlib.sha256(data).hexdigest() != PUBLISHED[name]:
+        if hashlib.sha256(data).hexdigest() != EXPECTED[name]:
             raise ValueError(
-                f"{name}: this build does not give the published bytes; nothing written"
+                f"{name}: this build does not give the {_source(name)} bytes; nothing written"
             )
     for name, data in made.items():
         (root / name).write_bytes(data)

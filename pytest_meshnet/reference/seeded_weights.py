@@ -7,13 +7,14 @@ layers, in any order, and a worker in another language can build the same ones.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import prod, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
+
+from pytest_meshnet.protocol.additions.canonical import canonical_digest
 
 Float32Array = NDArray[np.float32]
 
@@ -75,12 +76,6 @@ class TinyLlamaConfig:
 DEFAULT = TinyLlamaConfig()
 SMALL = TinyLlamaConfig("tiny-llama-small", layers=4, hidden=16, intermediate=32)
 MODELS: Mapping[str, TinyLlamaConfig] = {config.name: config for config in (DEFAULT, SMALL)}
-
-
-def canonical_digest(document: object) -> str:
-    """SHA-256 (hex) of the canonical JSON of a document."""
-    text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from time import perf_counter_ns
 
 import numpy as np
 
+from pytest_meshnet.protocol.additions.canonical import canonical_digest
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.machines.events import Outcome, Work
 from pytest_meshnet.protocol.machines.session import ServedShard
@@ -22,7 +23,6 @@ from pytest_meshnet.reference.seeded_weights import (
     Float32Array,
     LayerWeights,
     TinyLlamaConfig,
-    canonical_digest,
     embedding_weights,
     head_weights,
     layer_weights,

@@ -78,6 +78,21 @@ class ServingState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SERVING_STATE_SERVING: _ClassVar[ServingState]
     SERVING_STATE_DRAINING: _ClassVar[ServingState]
     SERVING_STATE_NOT_SERVING: _ClassVar[ServingState]
+
+class Feature(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    FEATURE_UNSPECIFIED: _ClassVar[Feature]
+    FEATURE_DECODE_BUNDLE: _ClassVar[Feature]
+    FEATURE_TAIL_RESULT: _ClassVar[Feature]
+    FEATURE_INDEX_SHARE_SIDEBAND: _ClassVar[Feature]
+    FEATURE_BOUNDARY_SPEC: _ClassVar[Feature]
+
+class TailWant(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TAIL_WANT_UNSPECIFIED: _ClassVar[TailWant]
+    TAIL_WANT_TOKEN: _ClassVar[TailWant]
+    TAIL_WANT_LOGITS: _ClassVar[TailWant]
+    TAIL_WANT_BOTH: _ClassVar[TailWant]
 SCHEMA_VERSION_UNSPECIFIED: SchemaVersion
 SCHEMA_VERSION_1: SchemaVersion
 DTYPE_UNSPECIFIED: DType
@@ -123,6 +138,15 @@ SERVING_STATE_UNSPECIFIED: ServingState
 SERVING_STATE_SERVING: ServingState
 SERVING_STATE_DRAINING: ServingState
 SERVING_STATE_NOT_SERVING: ServingState
+FEATURE_UNSPECIFIED: Feature
+FEATURE_DECODE_BUNDLE: Feature
+FEATURE_TAIL_RESULT: Feature
+FEATURE_INDEX_SHARE_SIDEBAND: Feature
+FEATURE_BOUNDARY_SPEC: Feature
+TAIL_WANT_UNSPECIFIED: TailWant
+TAIL_WANT_TOKEN: TailWant
+TAIL_WANT_LOGITS: TailWant
+TAIL_WANT_BOTH: TailWant
 
 class Checksum(_message.Message):
     __slots__ = ("algorithm", "value")
@@ -284,8 +308,26 @@ class FlowControl(_message.Message):
     max_prefill_chunk_tokens: int
     def __init__(self, credits_granted: _Optional[int] = ..., max_inflight_chunks: _Optional[int] = ..., max_chunk_bytes: _Optional[int] = ..., max_prefill_chunk_tokens: _Optional[int] = ...) -> None: ...
 
+class SamplingContract(_message.Message):
+    __slots__ = ("temperature", "top_k", "top_p", "seed", "chat_template_digest", "reasoning_effort", "want")
+    TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
+    TOP_K_FIELD_NUMBER: _ClassVar[int]
+    TOP_P_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    CHAT_TEMPLATE_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    REASONING_EFFORT_FIELD_NUMBER: _ClassVar[int]
+    WANT_FIELD_NUMBER: _ClassVar[int]
+    temperature: float
+    top_k: int
+    top_p: float
+    seed: int
+    chat_template_digest: str
+    reasoning_effort: str
+    want: TailWant
+    def __init__(self, temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., seed: _Optional[int] = ..., chat_template_digest: _Optional[str] = ..., reasoning_effort: _Optional[str] = ..., want: _Optional[_Union[TailWant, str]] = ...) -> None: ...
+
 class SessionOpen(_message.Message):
-    __slots__ = ("schema_version", "route_session_id", "route_epoch", "fingerprint", "shard_range", "proposed_flow_control", "accepted_compression")
+    __slots__ = ("schema_version", "route_session_id", "route_epoch", "fingerprint", "shard_range", "proposed_flow_control", "accepted_compression", "features", "sampling")
     SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
     ROUTE_SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     ROUTE_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -293,6 +335,8 @@ class SessionOpen(_message.Message):
     SHARD_RANGE_FIELD_NUMBER: _ClassVar[int]
     PROPOSED_FLOW_CONTROL_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_COMPRESSION_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
+    SAMPLING_FIELD_NUMBER: _ClassVar[int]
     schema_version: SchemaVersion
     route_session_id: str
     route_epoch: int
@@ -300,23 +344,27 @@ class SessionOpen(_message.Message):
     shard_range: ShardRange
     proposed_flow_control: FlowControl
     accepted_compression: _containers.RepeatedScalarFieldContainer[Compression]
-    def __init__(self, schema_version: _Optional[_Union[SchemaVersion, str]] = ..., route_session_id: _Optional[str] = ..., route_epoch: _Optional[int] = ..., fingerprint: _Optional[_Union[Fingerprint, _Mapping]] = ..., shard_range: _Optional[_Union[ShardRange, _Mapping]] = ..., proposed_flow_control: _Optional[_Union[FlowControl, _Mapping]] = ..., accepted_compression: _Optional[_Iterable[_Union[Compression, str]]] = ...) -> None: ...
+    features: _containers.RepeatedScalarFieldContainer[Feature]
+    sampling: SamplingContract
+    def __init__(self, schema_version: _Optional[_Union[SchemaVersion, str]] = ..., route_session_id: _Optional[str] = ..., route_epoch: _Optional[int] = ..., fingerprint: _Optional[_Union[Fingerprint, _Mapping]] = ..., shard_range: _Optional[_Union[ShardRange, _Mapping]] = ..., proposed_flow_control: _Optional[_Union[FlowControl, _Mapping]] = ..., accepted_compression: _Optional[_Iterable[_Union[Compression, str]]] = ..., features: _Optional[_Iterable[_Union[Feature, str]]] = ..., sampling: _Optional[_Union[SamplingContract, _Mapping]] = ...) -> None: ...
 
 class SessionAccepted(_message.Message):
-    __slots__ = ("schema_version", "route_session_id", "route_epoch", "flow_control", "accepted_compression", "fingerprint")
+    __slots__ = ("schema_version", "route_session_id", "route_epoch", "flow_control", "accepted_compression", "fingerprint", "features")
     SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
     ROUTE_SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     ROUTE_EPOCH_FIELD_NUMBER: _ClassVar[int]
     FLOW_CONTROL_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_COMPRESSION_FIELD_NUMBER: _ClassVar[int]
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
     schema_version: SchemaVersion
     route_session_id: str
     route_epoch: int
     flow_control: FlowControl
     accepted_compression: _containers.RepeatedScalarFieldContainer[Compression]
     fingerprint: Fingerprint
-    def __init__(self, schema_version: _Optional[_Union[SchemaVersion, str]] = ..., route_session_id: _Optional[str] = ..., route_epoch: _Optional[int] = ..., flow_control: _Optional[_Union[FlowControl, _Mapping]] = ..., accepted_compression: _Optional[_Iterable[_Union[Compression, str]]] = ..., fingerprint: _Optional[_Union[Fingerprint, _Mapping]] = ...) -> None: ...
+    features: _containers.RepeatedScalarFieldContainer[Feature]
+    def __init__(self, schema_version: _Optional[_Union[SchemaVersion, str]] = ..., route_session_id: _Optional[str] = ..., route_epoch: _Optional[int] = ..., flow_control: _Optional[_Union[FlowControl, _Mapping]] = ..., accepted_compression: _Optional[_Iterable[_Union[Compression, str]]] = ..., fingerprint: _Optional[_Union[Fingerprint, _Mapping]] = ..., features: _Optional[_Iterable[_Union[Feature, str]]] = ...) -> None: ...
 
 class ActivationChunk(_message.Message):
     __slots__ = ("envelope", "bundle")
@@ -327,20 +375,22 @@ class ActivationChunk(_message.Message):
     def __init__(self, envelope: _Optional[_Union[Envelope, _Mapping]] = ..., bundle: _Optional[_Union[TensorBundle, _Mapping]] = ...) -> None: ...
 
 class DecodeStep(_message.Message):
-    __slots__ = ("idempotency_step", "position", "expected_past_len", "tensor", "work_id", "deadline_unix_nanos")
+    __slots__ = ("idempotency_step", "position", "expected_past_len", "tensor", "work_id", "deadline_unix_nanos", "bundle")
     IDEMPOTENCY_STEP_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_PAST_LEN_FIELD_NUMBER: _ClassVar[int]
     TENSOR_FIELD_NUMBER: _ClassVar[int]
     WORK_ID_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_UNIX_NANOS_FIELD_NUMBER: _ClassVar[int]
+    BUNDLE_FIELD_NUMBER: _ClassVar[int]
     idempotency_step: int
     position: int
     expected_past_len: int
     tensor: NamedTensor
     work_id: str
     deadline_unix_nanos: int
-    def __init__(self, idempotency_step: _Optional[int] = ..., position: _Optional[int] = ..., expected_past_len: _Optional[int] = ..., tensor: _Optional[_Union[NamedTensor, _Mapping]] = ..., work_id: _Optional[str] = ..., deadline_unix_nanos: _Optional[int] = ...) -> None: ...
+    bundle: TensorBundle
+    def __init__(self, idempotency_step: _Optional[int] = ..., position: _Optional[int] = ..., expected_past_len: _Optional[int] = ..., tensor: _Optional[_Union[NamedTensor, _Mapping]] = ..., work_id: _Optional[str] = ..., deadline_unix_nanos: _Optional[int] = ..., bundle: _Optional[_Union[TensorBundle, _Mapping]] = ...) -> None: ...
 
 class ReleaseSignal(_message.Message):
     __slots__ = ("route_session_id", "route_epoch", "work_id")
@@ -392,6 +442,32 @@ class ShardStatus(_message.Message):
     terminal: bool
     def __init__(self, work_id: _Optional[str] = ..., route_session_id: _Optional[str] = ..., idempotency_step: _Optional[int] = ..., error: _Optional[_Union[ShardError, _Mapping]] = ..., terminal: _Optional[bool] = ...) -> None: ...
 
+class SampledToken(_message.Message):
+    __slots__ = ("token_id", "log_prob", "end_of_sequence")
+    TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    LOG_PROB_FIELD_NUMBER: _ClassVar[int]
+    END_OF_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    token_id: int
+    log_prob: float
+    end_of_sequence: bool
+    def __init__(self, token_id: _Optional[int] = ..., log_prob: _Optional[float] = ..., end_of_sequence: _Optional[bool] = ...) -> None: ...
+
+class TailResult(_message.Message):
+    __slots__ = ("work_id", "idempotency_step", "position", "logits", "token", "sampling_digest")
+    WORK_ID_FIELD_NUMBER: _ClassVar[int]
+    IDEMPOTENCY_STEP_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    LOGITS_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    SAMPLING_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    work_id: str
+    idempotency_step: int
+    position: int
+    logits: NamedTensor
+    token: SampledToken
+    sampling_digest: str
+    def __init__(self, work_id: _Optional[str] = ..., idempotency_step: _Optional[int] = ..., position: _Optional[int] = ..., logits: _Optional[_Union[NamedTensor, _Mapping]] = ..., token: _Optional[_Union[SampledToken, _Mapping]] = ..., sampling_digest: _Optional[str] = ...) -> None: ...
+
 class SessionRequest(_message.Message):
     __slots__ = ("open", "chunk", "decode", "flow_control", "release", "cancel")
     OPEN_FIELD_NUMBER: _ClassVar[int]
@@ -409,18 +485,20 @@ class SessionRequest(_message.Message):
     def __init__(self, open: _Optional[_Union[SessionOpen, _Mapping]] = ..., chunk: _Optional[_Union[ActivationChunk, _Mapping]] = ..., decode: _Optional[_Union[DecodeStep, _Mapping]] = ..., flow_control: _Optional[_Union[FlowControl, _Mapping]] = ..., release: _Optional[_Union[ReleaseSignal, _Mapping]] = ..., cancel: _Optional[_Union[CancelSignal, _Mapping]] = ...) -> None: ...
 
 class SessionResponse(_message.Message):
-    __slots__ = ("accepted", "chunk", "ack", "flow_control", "status")
+    __slots__ = ("accepted", "chunk", "ack", "flow_control", "status", "tail")
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
     ACK_FIELD_NUMBER: _ClassVar[int]
     FLOW_CONTROL_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
+    TAIL_FIELD_NUMBER: _ClassVar[int]
     accepted: SessionAccepted
     chunk: ActivationChunk
     ack: Ack
     flow_control: FlowControl
     status: ShardStatus
-    def __init__(self, accepted: _Optional[_Union[SessionAccepted, _Mapping]] = ..., chunk: _Optional[_Union[ActivationChunk, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., flow_control: _Optional[_Union[FlowControl, _Mapping]] = ..., status: _Optional[_Union[ShardStatus, _Mapping]] = ...) -> None: ...
+    tail: TailResult
+    def __init__(self, accepted: _Optional[_Union[SessionAccepted, _Mapping]] = ..., chunk: _Optional[_Union[ActivationChunk, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., flow_control: _Optional[_Union[FlowControl, _Mapping]] = ..., status: _Optional[_Union[ShardStatus, _Mapping]] = ..., tail: _Optional[_Union[TailResult, _Mapping]] = ...) -> None: ...
 
 class CapabilityRequest(_message.Message):
     __slots__ = ("schema_version",)
@@ -428,8 +506,34 @@ class CapabilityRequest(_message.Message):
     schema_version: SchemaVersion
     def __init__(self, schema_version: _Optional[_Union[SchemaVersion, str]] = ...) -> None: ...
 
+class BoundaryTensor(_message.Message):
+    __slots__ = ("name", "dtypes", "trailing_shape", "optional")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DTYPES_FIELD_NUMBER: _ClassVar[int]
+    TRAILING_SHAPE_FIELD_NUMBER: _ClassVar[int]
+    OPTIONAL_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    dtypes: _containers.RepeatedScalarFieldContainer[DType]
+    trailing_shape: _containers.RepeatedScalarFieldContainer[int]
+    optional: bool
+    def __init__(self, name: _Optional[str] = ..., dtypes: _Optional[_Iterable[_Union[DType, str]]] = ..., trailing_shape: _Optional[_Iterable[int]] = ..., optional: _Optional[bool] = ...) -> None: ...
+
+class BoundarySpec(_message.Message):
+    __slots__ = ("inputs", "outputs", "hidden_size", "vocab_size", "input_scale")
+    INPUTS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    HIDDEN_SIZE_FIELD_NUMBER: _ClassVar[int]
+    VOCAB_SIZE_FIELD_NUMBER: _ClassVar[int]
+    INPUT_SCALE_FIELD_NUMBER: _ClassVar[int]
+    inputs: _containers.RepeatedCompositeFieldContainer[BoundaryTensor]
+    outputs: _containers.RepeatedCompositeFieldContainer[BoundaryTensor]
+    hidden_size: int
+    vocab_size: int
+    input_scale: float
+    def __init__(self, inputs: _Optional[_Iterable[_Union[BoundaryTensor, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[BoundaryTensor, _Mapping]]] = ..., hidden_size: _Optional[int] = ..., vocab_size: _Optional[int] = ..., input_scale: _Optional[float] = ...) -> None: ...
+
 class CapabilityReport(_message.Message):
-    __slots__ = ("schema_version", "fingerprint", "shard_range", "backend", "device", "validated", "detail", "max_concurrent_sessions", "max_context_tokens", "flow_control", "accepted_compression", "supported_schema_versions", "validated_at_unix_nanos")
+    __slots__ = ("schema_version", "fingerprint", "shard_range", "backend", "device", "validated", "detail", "max_concurrent_sessions", "max_context_tokens", "flow_control", "accepted_compression", "supported_schema_versions", "validated_at_unix_nanos", "features", "boundary")
     SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     SHARD_RANGE_FIELD_NUMBER: _ClassVar[int]
@@ -443,6 +547,8 @@ class CapabilityReport(_message.Message):
     ACCEPTED_COMPRESSION_FIELD_NUMBER: _ClassVar[int]
     SUPPORTED_SCHEMA_VERSIONS_FIELD_NUMBER: _ClassVar[int]
     VALIDATED_AT_UNIX_NANOS_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
+    BOUNDARY_FIELD_NUMBER: _ClassVar[int]
     schema_version: SchemaVersion
     fingerprint: Fingerprint
     shard_range: ShardRange
@@ -456,7 +562,9 @@ class CapabilityReport(_message.Message):
     accepted_compression: _containers.RepeatedScalarFieldContainer[Compression]
     supported_schema_versions: _containers.RepeatedScalarFieldContainer[SchemaVersion]
     validated_at_unix_nanos: int
-    def __init__(self, schema_version: _Optional[_Union[SchemaVersion, str]] = ..., fingerprint: _Optional[_Union[Fingerprint, _Mapping]] = ..., shard_range: _Optional[_Union[ShardRange, _Mapping]] = ..., backend: _Optional[str] = ..., device: _Optional[str] = ..., validated: _Optional[bool] = ..., detail: _Optional[str] = ..., max_concurrent_sessions: _Optional[int] = ..., max_context_tokens: _Optional[int] = ..., flow_control: _Optional[_Union[FlowControl, _Mapping]] = ..., accepted_compression: _Optional[_Iterable[_Union[Compression, str]]] = ..., supported_schema_versions: _Optional[_Iterable[_Union[SchemaVersion, str]]] = ..., validated_at_unix_nanos: _Optional[int] = ...) -> None: ...
+    features: _containers.RepeatedScalarFieldContainer[Feature]
+    boundary: BoundarySpec
+    def __init__(self, schema_version: _Optional[_Union[SchemaVersion, str]] = ..., fingerprint: _Optional[_Union[Fingerprint, _Mapping]] = ..., shard_range: _Optional[_Union[ShardRange, _Mapping]] = ..., backend: _Optional[str] = ..., device: _Optional[str] = ..., validated: _Optional[bool] = ..., detail: _Optional[str] = ..., max_concurrent_sessions: _Optional[int] = ..., max_context_tokens: _Optional[int] = ..., flow_control: _Optional[_Union[FlowControl, _Mapping]] = ..., accepted_compression: _Optional[_Iterable[_Union[Compression, str]]] = ..., supported_schema_versions: _Optional[_Iterable[_Union[SchemaVersion, str]]] = ..., validated_at_unix_nanos: _Optional[int] = ..., features: _Optional[_Iterable[_Union[Feature, str]]] = ..., boundary: _Optional[_Union[BoundarySpec, _Mapping]] = ...) -> None: ...
 
 class HealthRequest(_message.Message):
     __slots__ = ("schema_version",)

@@ -5,28 +5,13 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+from pytest_meshnet.protocol.additions.boundary import BoundaryTensor
 from pytest_meshnet.protocol.flow import DEFAULT_LIMITS, FlowLimits
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.tensors import DType, Tensor
 
 # No step was applied yet; 0 is a legal first step.
 NO_STEP = -1
-
-
-@dataclass(frozen=True, slots=True)
-class BoundaryTensor:
-    """A tensor of the boundary: its name, accepted dtypes and the shape behind [1, n]."""
-
-    name: str
-    dtypes: tuple[DType, ...]
-    trailing: tuple[int, ...]
-
-    def bytes_per_token(self) -> int:
-        """Payload bytes of one token in the widest accepted dtype."""
-        size = max(dtype.item_size for dtype in self.dtypes)
-        for dimension in self.trailing:
-            size *= dimension
-        return size
 
 
 @dataclass(frozen=True, slots=True)

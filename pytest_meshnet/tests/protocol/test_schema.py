@@ -26,18 +26,23 @@ CacheResult: 1 mode CacheMode, 2 past_len uint64, 3 cache_hit bool
 Envelope: 1 schema_version SchemaVersion, 2 work_id string, 3 route_session_id string, 4 route_epoch uint64, 5 fingerprint Fingerprint, 6 shard_range ShardRange, 7 phase Phase, 8 position PositionSpan, 9 idempotency_step uint64, 10 cache_expectation CacheExpectation, 11 deadline_unix_nanos int64, 12 chunk ChunkInfo
 ShardError: 1 code ErrorCode, 2 detail string, 3 retryable bool, 4 actual_past_len uint64
 FlowControl: 1 credits_granted uint32, 2 max_inflight_chunks uint32, 3 max_chunk_bytes uint64, 4 max_prefill_chunk_tokens uint32
-SessionOpen: 1 schema_version SchemaVersion, 2 route_session_id string, 3 route_epoch uint64, 4 fingerprint Fingerprint, 5 shard_range ShardRange, 6 proposed_flow_control FlowControl, 7 accepted_compression Compression*
-SessionAccepted: 1 schema_version SchemaVersion, 2 route_session_id string, 3 route_epoch uint64, 4 flow_control FlowControl, 5 accepted_compression Compression*, 6 fingerprint Fingerprint
+SessionOpen: 1 schema_version SchemaVersion, 2 route_session_id string, 3 route_epoch uint64, 4 fingerprint Fingerprint, 5 shard_range ShardRange, 6 proposed_flow_control FlowControl, 7 accepted_compression Compression*, 8 features Feature*, 9 sampling SamplingContract
+SamplingContract: 1 temperature double, 2 top_k uint32, 3 top_p double, 4 seed uint64, 5 chat_template_digest string, 6 reasoning_effort string, 7 want TailWant
+SessionAccepted: 1 schema_version SchemaVersion, 2 route_session_id string, 3 route_epoch uint64, 4 flow_control FlowControl, 5 accepted_compression Compression*, 6 fingerprint Fingerprint, 7 features Feature*
 ActivationChunk: 1 envelope Envelope, 2 bundle TensorBundle
-DecodeStep: 1 idempotency_step uint64, 2 position uint64, 3 expected_past_len uint64, 4 tensor NamedTensor, 5 work_id string, 6 deadline_unix_nanos int64
+DecodeStep: 1 idempotency_step uint64, 2 position uint64, 3 expected_past_len uint64, 4 tensor NamedTensor, 5 work_id string, 6 deadline_unix_nanos int64, 7 bundle TensorBundle
 ReleaseSignal: 1 route_session_id string, 2 route_epoch uint64, 3 work_id string
 CancelSignal: 1 route_session_id string, 2 route_epoch uint64, 3 work_id string, 4 reason string
 Ack: 1 work_id string, 2 idempotency_step uint64, 3 cache_result CacheResult, 4 duplicate bool, 5 execution_nanos uint64
 ShardStatus: 1 work_id string, 2 route_session_id string, 3 idempotency_step uint64, 4 error ShardError, 5 terminal bool
 SessionRequest: 1 open SessionOpen, 2 chunk ActivationChunk, 3 decode DecodeStep, 4 flow_control FlowControl, 5 release ReleaseSignal, 6 cancel CancelSignal
-SessionResponse: 1 accepted SessionAccepted, 2 chunk ActivationChunk, 3 ack Ack, 4 flow_control FlowControl, 5 status ShardStatus
+SessionResponse: 1 accepted SessionAccepted, 2 chunk ActivationChunk, 3 ack Ack, 4 flow_control FlowControl, 5 status ShardStatus, 6 tail TailResult
+SampledToken: 1 token_id uint32, 2 log_prob float, 3 end_of_sequence bool
+TailResult: 1 work_id string, 2 idempotency_step uint64, 3 position uint64, 4 logits NamedTensor, 5 token SampledToken, 6 sampling_digest string
+BoundaryTensor: 1 name string, 2 dtypes DType*, 3 trailing_shape int64*, 4 optional bool
+BoundarySpec: 1 inputs BoundaryTensor*, 2 outputs BoundaryTensor*, 3 hidden_size uint32, 4 vocab_size uint32, 5 input_scale float
 CapabilityRequest: 1 schema_version SchemaVersion
-CapabilityReport: 1 schema_version SchemaVersion, 2 fingerprint Fingerprint, 3 shard_range ShardRange, 4 backend string, 5 device string, 6 validated bool, 7 detail string, 8 max_concurrent_sessions uint64, 9 max_context_tokens uint64, 10 flow_control FlowControl, 11 accepted_compression Compression*, 12 supported_schema_versions SchemaVersion*, 13 validated_at_unix_nanos int64
+CapabilityReport: 1 schema_version SchemaVersion, 2 fingerprint Fingerprint, 3 shard_range ShardRange, 4 backend string, 5 device string, 6 validated bool, 7 detail string, 8 max_concurrent_sessions uint64, 9 max_context_tokens uint64, 10 flow_control FlowControl, 11 accepted_compression Compression*, 12 supported_schema_versions SchemaVersion*, 13 validated_at_unix_nanos int64, 14 features Feature*, 15 boundary BoundarySpec
 HealthRequest: 1 schema_version SchemaVersion
 HealthReport: 1 schema_version SchemaVersion, 2 state ServingState, 3 active_sessions uint32, 4 queued_chunks uint32, 5 batch_occupancy uint32, 6 kv_pressure float, 7 resident_bytes uint64, 8 detail string
 ReleaseRequest: 1 schema_version SchemaVersion, 2 route_session_id string, 3 route_epoch uint64
@@ -60,6 +65,8 @@ ENUMS = {
         "SHARD_RANGE_MISMATCH CACHE_MISS RESOURCE_EXHAUSTED PAYLOAD_CORRUPT CANCELLED "
         "DEADLINE_EXCEEDED FLOW_CONTROL_VIOLATION INTERNAL"
     ),
+    "Feature": "FEATURE_ UNSPECIFIED DECODE_BUNDLE TAIL_RESULT INDEX_SHARE_SIDEBAND BOUNDARY_SPEC",
+    "TailWant": "TAIL_WANT_ UNSPECIFIED TOKEN LOGITS BOTH",
     "ServingState": "SERVING_STATE_ UNSPECIFIED SERVING DRAINING NOT_SERVING",
 }
 

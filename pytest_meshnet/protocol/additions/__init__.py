@@ -1,0 +1,1 @@
+"""What version 1.1 adds to the wire: features, boundary spec, sampling, sideband."""
