@@ -12,6 +12,7 @@ import pytest
 
 SuiteName = Literal["conformance", "acceptance"]
 Transport = Literal["grpc", "in-process"]
+Offer = Literal["none", "zstd"]
 T = TypeVar("T")
 
 SUITES: tuple[SuiteName, ...] = get_args(SuiteName)
@@ -51,6 +52,9 @@ SEED_HELP = f"""\
 The seed of all random inputs of the suites. Default: {DEFAULT_SEED}."""
 TRANSPORT_HELP = """\
 How a reference target is reached: grpc, in a process of its own, or in-process. Default: grpc."""
+OFFER_HELP = """\
+The compression that sessions offer beside none: none, or zstd, so that a runtime which compresses
+does so in every test. Default: none."""
 
 
 GPU_HELP = """\
@@ -102,6 +106,7 @@ SUITE_OPTIONS = (
     Option("certificate", CERTIFICATE_HELP, "bool"),
     Option("seed", SEED_HELP, metavar="NUMBER"),
     Option("transport", TRANSPORT_HELP, metavar="KIND"),
+    Option("offer", OFFER_HELP, metavar="COMPRESSION"),
 )
 HARDWARE_OPTIONS = (
     Option("gpu", GPU_HELP, metavar="LIST"),
@@ -134,6 +139,7 @@ class Settings:
     certificate: bool
     seed: int
     transport: Transport
+    offer: Offer
 
     @property
     def is_reference(self) -> bool:
@@ -233,7 +239,8 @@ def _build(values: _Values) -> Settings:
         challenge=values.text("challenge", ""),
         certificate=certificate,
         seed=_checked("seed", values.text("seed", str(DEFAULT_SEED)), "a whole number", int),
-        transport=_checked("transport", values.text("transport", "grpc"), _KINDS, _transport),
+        transport=_one_of("transport", values.text("transport", "grpc"), get_args(Transport)),
+        offer=_one_of("offer", values.text("offer", "none"), get_args(Offer)),
     )
     if built.transport == "in-process" and not built.is_reference:
         raise pytest.UsageError(
@@ -265,15 +272,13 @@ def _suites(names: tuple[str, ...]) -> tuple[SuiteName, ...]:
     return tuple(name for name in SUITES if name in names)
 
 
-_KINDS = " or ".join(get_args(Transport))
-
-
-def _transport(text: str) -> Transport:
-    found: Transport
-    for found in get_args(Transport):
+def _one_of(name: str, text: str, known: tuple[T, ...]) -> T:
+    for found in known:
         if found == text:
             return found
-    raise ValueError(text)
+    raise pytest.UsageError(
+        f"--meshnet-{name} is {text!r}: expected {' or '.join(map(str, known))}"
+    )
 
 
 def _checked(name: str, text: str, expected: str, read: Callable[[str], T]) -> T:

@@ -15,6 +15,7 @@ import pytest
 
 from pytest_meshnet.ledger.applicability import Fact
 from pytest_meshnet.options import Settings, settings
+from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.runtime.descriptor import Descriptor, load
 from pytest_meshnet.runtime.errors import Nonconformance, NotProvoked, Refusal
 from pytest_meshnet.runtime.probe import sends_grants
@@ -102,10 +103,16 @@ def _connected(config: pytest.Config) -> Target:
             choose_shard(descriptor, chosen.shard),
             place=_place(),
             in_process=_in_process(chosen, descriptor),
+            reads=_reads(chosen),
         )
         config.stash[_TARGET] = target
         target.connect()
     return config.stash[_TARGET]
+
+
+def _reads(chosen: Settings) -> tuple[int, ...]:
+    both = (pb.COMPRESSION_NONE, pb.COMPRESSION_ZSTD)
+    return both if chosen.offer == "zstd" else both[:1]
 
 
 def _place() -> int:
@@ -189,7 +196,7 @@ def _small_target(config: pytest.Config, target: Target) -> Target:
         return target
     if _SMALL not in config.stash:
         spec = replace(target.spec, launch=reduced)
-        config.stash[_SMALL] = Target(target.descriptor, spec)
+        config.stash[_SMALL] = Target(target.descriptor, spec, reads=target.reads)
         config.stash[_SMALL].connect()
     config.stash[_SMALL].ensure_alive()
     return config.stash[_SMALL]
@@ -219,7 +226,7 @@ def _slow_target(config: pytest.Config, target: Target) -> Target:
         launch = target.spec.launch
         stalled = {**launch.environment, "MESHNET_TEST_STALL_MS": str(STALL_MS)}
         spec = replace(target.spec, launch=replace(launch, environment=stalled))
-        config.stash[_SLOW] = Target(target.descriptor, spec)
+        config.stash[_SLOW] = Target(target.descriptor, spec, reads=target.reads)
         config.stash[_SLOW].connect()
     config.stash[_SLOW].ensure_alive()
     return config.stash[_SLOW]
@@ -251,7 +258,7 @@ def another_shard(
     def start(**environment: str) -> ShardUnderTest:
         if target.spec.launch is None or target.pid is None:
             raise NotProvoked("the target is not started by the suite")
-        one = Target(target.descriptor, target.spec)
+        one = Target(target.descriptor, target.spec, reads=target.reads)
         started.append(one)
         one.connect(extra=environment)
         return _examined(request, one)

@@ -133,6 +133,7 @@ class ShardUnderTest:
                 effective_start_layer=start,
             ),
             is_tail=self.is_tail,
+            reads=self.target.reads,
         )
 
     def unopened(self, seam: Seam | None = None) -> Session:

@@ -40,7 +40,8 @@ class Target:
     """One Shard of a runtime, reached for one process of the suite.
 
     `place` counts the suite's processes and chooses among equal endpoints. `in_process` makes a
-    transport without a process, for the reference worker only.
+    transport without a process, for the reference worker only. `reads` is the compression that
+    sessions offer at open (Compression numbers).
     """
 
     def __init__(
@@ -50,9 +51,11 @@ class Target:
         *,
         place: int = 0,
         in_process: InProcess | None = None,
+        reads: tuple[int, ...] = (pb.COMPRESSION_NONE,),
     ) -> None:
         self.descriptor = descriptor
         self.spec = shard
+        self.reads = reads
         self._place = place
         self._in_process = in_process
         self._running: RunningShard | None = None

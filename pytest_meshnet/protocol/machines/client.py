@@ -49,11 +49,7 @@ class SeamClient:
 
     # Out ---------------------------------------------------------------------------------------
 
-    def open(
-        self,
-        proposed: FlowLimits | None = None,
-        compression: Sequence[int] = (pb.COMPRESSION_NONE,),
-    ) -> pb.SessionRequest:
+    def open(self, proposed: FlowLimits | None = None) -> pb.SessionRequest:
         """The first message of the stream."""
         seam = self.seam
         return pb.SessionRequest(
@@ -64,7 +60,7 @@ class SeamClient:
                 fingerprint=seam.fingerprint,
                 shard_range=seam.shard_range,
                 proposed_flow_control=(proposed or FlowLimits()).to_proto(),
-                accepted_compression=compression,  # type: ignore[arg-type]
+                accepted_compression=seam.reads,  # type: ignore[arg-type]
             )
         )
 

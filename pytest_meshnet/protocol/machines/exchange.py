@@ -84,10 +84,14 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Seam:
-    """Who talks to which Shard: the identity fields that every message repeats."""
+    """Who talks to which Shard: the identity fields that every message repeats.
+
+    `reads` is what an open offers as accepted compression (Compression numbers).
+    """
 
     session_id: str
     epoch: int
     fingerprint: pb.Fingerprint
     shard_range: pb.ShardRange
     is_tail: bool = False
+    reads: tuple[int, ...] = (pb.COMPRESSION_NONE,)

@@ -21,12 +21,16 @@ RESULT = "meshnet-bite "
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The tests to run on one mutant, in this order; with `first_finding` until one finds it."""
+    """The tests to run on one mutant, in this order; with `first_finding` until one finds it.
+
+    `offer` is the compression that their sessions offer, as `--meshnet-offer` takes it.
+    """
 
     mutant: str
     transport: Literal["grpc", "in-process"]
     tests: tuple[str, ...]
     first_finding: bool = False
+    offer: Literal["none", "zstd"] = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,7 @@ def _run(order: Order) -> Result:
             *own_configuration(),
             f"--meshnet-target=reference:{order.mutant}",
             f"--meshnet-transport={order.transport}",
+            f"--meshnet-offer={order.offer}",
             *(f"--meshnet-profile={name}" for name in Ledger.load().profiles),
             *(str(home / module) for module in modules),
         ],

@@ -13,9 +13,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from pytest_meshnet.ledger.requirements import Ledger
-
 if TYPE_CHECKING:
+    from pytest_meshnet.ledger.requirements import Ledger
     from pytest_meshnet.ledger.status import PlannedTest
     from pytest_meshnet.reference.catalogue import Entry
 
@@ -116,21 +115,22 @@ def _variant(
     )
 
 
-def designated(mutant: Entry, tests: Iterable[PlannedTest]) -> list[str]:
+def designated(mutant: Entry, tests: Iterable[PlannedTest], ledger: Ledger) -> list[str]:
     """The tests that must kill a mutant; of a variant those of every MUST of a runtime."""
     if mutant.kind == "variant":
-        return [one.test for one in tests if _of_runtimes(one) and _of_a_must(one)]
+        return [one.test for one in tests if _of_runtimes(one, ledger) and _of_a_must(one, ledger)]
     return [one.test for one in tests if mutant.requirement in one.requirements]
 
 
-def bystanders(mutant: Entry, tests: Iterable[PlannedTest]) -> list[str]:
+def bystanders(mutant: Entry, tests: Iterable[PlannedTest], ledger: Ledger) -> list[str]:
     """The other tests of a mutant's profile that look at what it breaks, runtime or suite.
 
     Of a variant: the tests of a runtime that speak for no MUST.
     """
     if mutant.kind == "variant":
-        return [one.test for one in tests if _of_runtimes(one) and not _of_a_must(one)]
-    ledger = Ledger.load()
+        return [
+            one.test for one in tests if _of_runtimes(one, ledger) and not _of_a_must(one, ledger)
+        ]
     broken = ledger.get(mutant.requirement)
     return [
         one.test
@@ -143,11 +143,9 @@ def bystanders(mutant: Entry, tests: Iterable[PlannedTest]) -> list[str]:
     ]
 
 
-def _of_runtimes(test: PlannedTest) -> bool:
-    ledger = Ledger.load()
+def _of_runtimes(test: PlannedTest, ledger: Ledger) -> bool:
     return any(ledger.get(one).subject == "runtime" for one in test.requirements)
 
 
-def _of_a_must(test: PlannedTest) -> bool:
-    ledger = Ledger.load()
+def _of_a_must(test: PlannedTest, ledger: Ledger) -> bool:
     return any(ledger.get(one).level == "MUST" for one in test.requirements)

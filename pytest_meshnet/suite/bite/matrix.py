@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from pytest_meshnet.ledger.requirements import Ledger
@@ -36,10 +36,15 @@ def bite(
 
     With `whole`, all of them run, and then every other test of its profile, in process with the
     small model; otherwise the first finding is enough. On a variant all tests of runtime
-    requirements run. Results come as they are ready. Raises RuntimeError when a child breaks.
+    requirements run, with and without zstd. Results come as they are ready. Raises
+    RuntimeError when a child breaks.
     """
-    own = {one.name: designated(one, tests) for one in mutants}
-    orders = {one.name: _orders(one, own[one.name], tests, whole) for one in mutants}
+    ledger = Ledger.load()
+    own = {one.name: designated(one, tests, ledger) for one in mutants}
+    orders = {}
+    for one in mutants:
+        others = bystanders(one, tests, ledger) if whole or one.kind == "variant" else []
+        orders[one.name] = _orders(one, own[one.name], others, ledger)
     tested = [one for one in mutants if own[one.name]]
     yield from (judged(one, [], (), 0.0) for one in mutants if not own[one.name])
     with ThreadPoolExecutor(processes) as pool:
@@ -56,23 +61,20 @@ def bite(
 
 
 def _orders(
-    mutant: Entry, own: Sequence[str], tests: Sequence[PlannedTest], whole: bool
+    mutant: Entry, own: Sequence[str], others: Sequence[str], ledger: Ledger
 ) -> list[Order]:
     """In process, where order is certain and a start costs nothing, unless a process is needed."""
-    others = bystanders(mutant, tests) if whole or mutant.kind == "variant" else []
     if mutant.kind == "variant":
-        return [Order(mutant.name, "in-process", (*own, *others))]
-    if not _needs_a_process(mutant):
-        return [Order(mutant.name, "in-process", (*own, *others), not whole)]
-    orders = [
-        Order(mutant.name, "grpc", tuple(own), not whole),
+        # Once more with zstd offered, or one that compresses would do so in few tests.
+        plain = Order(mutant.name, "in-process", (*own, *others))
+        return [plain, replace(plain, offer="zstd")]
+    if not _PROCESS_NEEDS.intersection(ledger.get(mutant.requirement).needs):
+        return [Order(mutant.name, "in-process", (*own, *others), first_finding=not others)]
+    apart = [
+        Order(mutant.name, "grpc", tuple(own), first_finding=not others),
         Order(mutant.name, "in-process", tuple(others)),
     ]
-    return [one for one in orders if one.tests]
-
-
-def _needs_a_process(mutant: Entry) -> bool:
-    return bool(_PROCESS_NEEDS.intersection(Ledger.load().get(mutant.requirement).needs))
+    return [one for one in apart if one.tests]
 
 
 def _batches(mutants: Sequence[Entry]) -> Iterator[list[Entry]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
+from pytest_meshnet.ledger.requirements import Ledger
 from pytest_meshnet.ledger.status import PlannedTest
 from pytest_meshnet.reference.catalogue import entry
 from pytest_meshnet.suite.bite.command import mutants
@@ -98,7 +99,7 @@ def test_the_bystanders_of_a_mutant_are_of_its_profile_and_of_its_kind() -> None
         PlannedTest("another profile", ("KV-01",)),
         PlannedTest("of the suite", ("CODEC-03",)),
     ]
-    assert bystanders(entry("misses-before-duplicates"), plan) == ["same profile"]
+    assert bystanders(entry("misses-before-duplicates"), plan, Ledger.load()) == ["same profile"]
 
 
 def test_with_the_designated_tests_alone_the_first_finding_is_enough() -> None:

@@ -13,6 +13,7 @@ CASES = [
     ("challenge", "ask", "ini-ask", "challenge", "ask", "ini-ask"),
     ("seed", "7", "8", "seed", 7, 8),
     ("transport", "in-process", "grpc", "transport", "in-process", "grpc"),
+    ("offer", "zstd", "none", "offer", "zstd", "none"),
 ]
 PATHS = [("target", "target"), ("expect", "expect"), ("out", "out"), ("signing-key", "signing_key")]
 
@@ -99,6 +100,7 @@ def test_suites_and_profiles_may_be_repeated_and_count_once(settings):
         (["--meshnet-suite", "speed"], "'speed' is no suite: choose from conformance, acceptance"),
         (["--meshnet-seed", "many"], "--meshnet-seed is 'many': expected a whole number"),
         (["--meshnet-transport", "pigeon"], "expected grpc or in-process"),
+        (["--meshnet-offer", "lz4"], "--meshnet-offer is 'lz4': expected none or zstd"),
         (["--meshnet-target", "no.toml"], "--meshnet-target: there is no file"),
         (["--meshnet-expect", "no.toml"], "--meshnet-expect: there is no file"),
         (["--meshnet-signing-key", "no.pem"], "--meshnet-signing-key: there is no file"),
