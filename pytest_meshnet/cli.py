@@ -15,10 +15,14 @@ _PATH = click.Path(path_type=Path)
 ELSEWHERE = {
     "artifact": "pytest_meshnet.target.commands",
     "campaign": "pytest_meshnet.campaign.commands",
+    "doctor": "pytest_meshnet.authoring.commands",
+    "explain": "pytest_meshnet.authoring.commands",
     "gpus": "pytest_meshnet.hardware.commands",
+    "init": "pytest_meshnet.authoring.commands",
     "mutants": "pytest_meshnet.suite.bite.command",
-    "replay": "pytest_meshnet.suite.replay_command",
     "plan": "pytest_meshnet.target.commands",
+    "proto": "pytest_meshnet.authoring.commands",
+    "replay": "pytest_meshnet.authoring.commands",
     "serve": "pytest_meshnet.reference.serve",
 }
 """Subcommands that live in the room they are about: module, which has an attribute of the name."""

@@ -108,6 +108,10 @@ class RunningShard:
             try:
                 report = transport.health(request, min(left, _LOOK), wait_for_ready=True)
             except UnaryFailed as failed:
+                if failed.code == "UNIMPLEMENTED":
+                    raise Refusal(
+                        f"{self.command[0]} does not implement Health: answer SERVING (1) there"
+                    ) from None
                 seen = str(failed)
             else:
                 if report.state == pb.SERVING_STATE_SERVING:

@@ -1,0 +1,1 @@
+"""Exchanges of frames as text: written, drawn, and played on a Shard."""
