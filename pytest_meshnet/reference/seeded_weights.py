@@ -7,7 +7,6 @@ layers, in any order, and a worker in another language can build the same ones.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import prod, sqrt
 
@@ -75,7 +74,6 @@ class TinyLlamaConfig:
 
 DEFAULT = TinyLlamaConfig()
 SMALL = TinyLlamaConfig("tiny-llama-small", layers=4, hidden=16, intermediate=32)
-MODELS: Mapping[str, TinyLlamaConfig] = {config.name: config for config in (DEFAULT, SMALL)}
 
 
 @dataclass(frozen=True, slots=True)

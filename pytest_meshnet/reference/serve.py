@@ -16,7 +16,7 @@ from pytest_meshnet.protocol.machines.events import ShardModel
 from pytest_meshnet.protocol.machines.session import ServedShard
 from pytest_meshnet.protocol.machines.worker import Worker
 from pytest_meshnet.protocol.tensors import DType
-from pytest_meshnet.reference.seeded_weights import MODELS
+from pytest_meshnet.reference.models import MODELS
 from pytest_meshnet.reference.server import CannotListen, ShardServer
 from pytest_meshnet.reference.tiny_llama import TinyLlama, served_shard
 

@@ -8,6 +8,7 @@ alone, bit for bit. `BatchedTinyLlama` gives that up for matrix products, as rea
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import sqrt
 from time import perf_counter_ns
 
@@ -18,6 +19,14 @@ from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.machines.events import Outcome, Work
 from pytest_meshnet.protocol.machines.session import ServedShard
 from pytest_meshnet.protocol.tensors import DType, Tensor
+from pytest_meshnet.reference.index_share import (
+    Picks,
+    attended_positions,
+    chosen_positions,
+    index_share_of,
+    picks_of,
+    picks_tensor,
+)
 from pytest_meshnet.reference.kv_state import KvState, empty_state, extended
 from pytest_meshnet.reference.seeded_weights import (
     Float32Array,
@@ -27,6 +36,14 @@ from pytest_meshnet.reference.seeded_weights import (
     head_weights,
     layer_weights,
 )
+
+
+@dataclass(slots=True)
+class Passing:
+    """What one run carries from layer to layer beside its rows: the rotation, and the picks."""
+
+    rotation: tuple[Float32Array, Float32Array]
+    picks: Picks | None
 
 
 class TinyLlama:
@@ -44,6 +61,7 @@ class TinyLlama:
         boundary_dtype: DType = DType.BFLOAT16,
     ) -> None:
         self.config = config
+        self.index_share = index_share_of(config)
         self.start = start
         self.end = config.layers if end is None else end
         self.boundary_dtype = boundary_dtype
@@ -64,9 +82,11 @@ class TinyLlama:
             rows = self.input_rows(work)
             state = extended(self.state_before(work), len(rows))
             rotation = self.rotation(work.first_position, len(rows))
+            passing = Passing(rotation, picks_of(work.tensors))
             for number in range(work.start_layer, work.end_layer):
-                rows = self.layer(number, rows, state, rotation)
+                rows = self.layer(number, rows, state, passing)
             tensors = self.output_tensors(work, rows)
+            tensors += self.sideband(work, passing)
         kept = work.state if work.mode == "stateless" else state
         return Outcome(kept, tensors, perf_counter_ns() - started)
 
@@ -95,6 +115,13 @@ class TinyLlama:
         logits = self.project(self.normalized(rows[-1:], norm), head)
         return (Tensor.from_float32("logits", logits[None], DType.FLOAT32),)
 
+    def sideband(self, work: Work, passing: Passing) -> tuple[Tensor, ...]:
+        """The indices that the layer behind `work` shares; nothing where none does."""
+        share, picks = self.index_share, passing.picks
+        if share is None or picks is None or share.across(work.end_layer) is None:
+            return ()
+        return (picks_tensor(picks),)
+
     def state_before(self, work: Work) -> KvState:
         """The state that `work` continues, which for stateless work is always empty."""
         if work.mode == "stateless" or work.state is None:
@@ -113,18 +140,39 @@ class TinyLlama:
         number: int,
         rows: Float32Array,
         state: KvState,
-        rotation: tuple[Float32Array, Float32Array],
+        passing: Passing,
     ) -> Float32Array:
         """Run one decoder layer on [n, hidden], filling the last n rows of `state`."""
         weights, count = self.layers[number], len(rows)
         normal = self.normalized(rows, weights.attention_norm)
-        queries = rotated(self._heads(self.project(normal, weights.query)), rotation)
+        queries = rotated(self._heads(self.project(normal, weights.query)), passing.rotation)
         keys, values = state.keys(number), state.values(number)
-        keys[-count:] = rotated(self._heads(self.project(normal, weights.key)), rotation)
+        keys[-count:] = rotated(self._heads(self.project(normal, weights.key)), passing.rotation)
         values[-count:] = self._heads(self.project(normal, weights.value))
-        attended = self.attended(queries, keys, values)
+        if self.index_share is None:
+            attended = self.attended(queries, keys, values)
+        else:
+            if self.index_share.roles[number] == "full":
+                passing.picks = chosen_positions(self.index_share, queries, keys)
+            attended = self.attended_sparsely(queries, keys, values, passing.picks)
         rows = rows + self.project(attended, weights.output)
         return rows + self._mlp(rows, weights)
+
+    def attended_sparsely(
+        self, queries: Float32Array, keys: Float32Array, values: Float32Array, picks: Picks | None
+    ) -> Float32Array:
+        """Attention of each of the last n positions to those of its picks that it sees.
+
+        Raises ValueError without picks: a Shared layer is never computed densely.
+        """
+        if picks is None:
+            raise ValueError("a Shared layer without indices")
+        rows = np.zeros((len(queries), self.config.hidden), dtype=np.float32)
+        for index, seen in enumerate(attended_positions(picks, len(keys))):
+            if seen.size:  # A row of nothing but padding attends to nothing.
+                query = queries[index : index + 1]
+                rows[index] = self.attended(query, keys[seen], values[seen])[0]
+        return rows
 
     def _heads(self, rows: Float32Array) -> Float32Array:
         return rows.reshape(len(rows), -1, self.config.head_size)
@@ -243,6 +291,8 @@ def served_shard(
         max_sessions=max_sessions,
         max_context=max_context,
         detail=f"{config.name}, a reference worker: not validated on any hardware",
+        index_share=index_share_of(config),
+        input_scale=config.input_scale,
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pytest_meshnet.protocol.machines.events import ShardModel
 from pytest_meshnet.protocol.tensors import Tensor
 from pytest_meshnet.reference.catalogue import ModelWrapper, variant
-from pytest_meshnet.reference.tiny_llama import BatchedTinyLlama, TinyLlama
+from pytest_meshnet.reference.tiny_llama import BatchedTinyLlama, Passing, TinyLlama
 
 if TYPE_CHECKING:
     from pytest_meshnet.reference.kv_state import KvState
@@ -43,10 +43,10 @@ class RoundedTinyLlama(BatchedTinyLlama):
         number: int,
         rows: Float32Array,
         state: KvState,
-        rotation: tuple[Float32Array, Float32Array],
+        passing: Passing,
     ) -> Float32Array:
         """Keep the residual sum in that dtype too."""
-        return self.round(super().layer(number, rows, state, rotation))
+        return self.round(super().layer(number, rows, state, passing))
 
 
 def _rebuilt(model: ShardModel, kind: type[TinyLlama]) -> TinyLlama:

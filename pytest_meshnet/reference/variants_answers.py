@@ -114,10 +114,10 @@ class FragmentedRules(Rules):
 
     fragment_bytes = 64 * 1024
 
-    def result_bytes(self, envelope: pb.Envelope, tokens: int) -> int:
+    def result_bytes(self, envelope: pb.Envelope, tokens: int, width: int = 0) -> int:
         """The exact size of the message as it is sent."""
-        empty = self.served.empty_result(tokens)
-        bundle = encode_bundle([empty], fragment_bytes=self.size_of_fragments(empty.size))
+        empty = self.served.empty_result(tokens, width)
+        bundle = encode_bundle(empty, fragment_bytes=self.size_of_fragments(empty[0].size))
         chunk = pb.ActivationChunk(envelope=envelope, bundle=bundle)
         return pb.SessionResponse(chunk=chunk).ByteSize()
 

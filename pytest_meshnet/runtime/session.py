@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from pytest_meshnet.protocol.additions.features import Feature
+from pytest_meshnet.protocol.additions.sampling import SamplingContract, TailResult
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.machines.client import SeamClient
 from pytest_meshnet.protocol.machines.exchange import Exchange, ProtocolViolation, Seam
@@ -54,9 +56,11 @@ class Session:
 
     # Opening -----------------------------------------------------------------------------------
 
-    def open(self) -> pb.SessionAccepted:
+    def open(
+        self, features: Collection[Feature] = (), sampling: SamplingContract | None = None
+    ) -> pb.SessionAccepted:
         """Open as the client would and require acceptance."""
-        answer = self.try_open(self.client.open())
+        answer = self.try_open(self.client.open(features=features, sampling=sampling))
         if isinstance(answer, pb.ShardStatus):
             raise Nonconformance("accepted", describe(pb.SessionResponse(status=answer)))
         return answer
@@ -247,6 +251,15 @@ class Session:
             )
         return status
 
+    def tail(self, exchange: Exchange) -> TailResult:
+        """Wait for a unit, require that it was applied, and return its one tail result."""
+        tails = self.applied(self.wait(exchange)).tails
+        if len(tails) != 1:
+            raise Nonconformance(
+                f"one tail result for work {exchange.work_id!r}", f"{len(tails)} tail results"
+            )
+        return tails[0]
+
     def prefill(
         self,
         tensor: Tensor,
@@ -293,10 +306,10 @@ class Session:
             start += count
         return exchanges
 
-    def decode(self, tensor: Tensor, *, full: bool = False) -> Rows:
+    def decode(self, tensor: Tensor | Sequence[Tensor], *, full: bool = False) -> Rows:
         """Take one decode step with the [1, 1, ...] tensor and return its result, [1, width].
 
-        `full` sends it as an ActivationChunk instead of a DecodeStep.
+        `full` sends it as an ActivationChunk instead of a DecodeStep; several tensors are a bundle.
         """
         message = self.client.decode(tensor, full=full)
         return self.result(self.send_unit(message))
@@ -307,7 +320,7 @@ def rows_of(exchanges: Sequence[Exchange]) -> Rows:
 
     Raises Nonconformance for results that are not the [1, rows, width] that their units ask for.
     """
-    return joined(*(_rows(exchange) for exchange in exchanges if exchange.results))
+    return joined(*(_rows(exchange) for exchange in exchanges if _brings_rows(exchange)))
 
 
 def joined(*parts: Rows) -> Rows:
@@ -322,6 +335,11 @@ def joined(*parts: Rows) -> Rows:
     if len(widths) > 1:
         raise Nonconformance("results of one width", f"results of widths {widths}")
     return np.concatenate(filled) if filled else np.empty((0, 0), dtype=np.float32)
+
+
+def _brings_rows(exchange: Exchange) -> bool:
+    """A tail result without logits has no rows; any other result must have some."""
+    return bool(exchange.results) and (bool(exchange.tensors) or not exchange.tails)
 
 
 def _rows(exchange: Exchange) -> Rows:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_meshnet.protocol.additions.features import Feature
+from pytest_meshnet.protocol.additions.sampling import SamplingContract
 from pytest_meshnet.protocol.flow import FlowLimits
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.machines.exchange import Seam
@@ -140,9 +142,17 @@ class ShardUnderTest:
         """A stream on which nothing was sent. Use as a context manager."""
         return Session(self.target, seam or self.seam(), self.trace)
 
-    def session(self, seam: Seam | None = None, proposed: FlowLimits | None = None) -> Session:
+    def session(
+        self,
+        seam: Seam | None = None,
+        proposed: FlowLimits | None = None,
+        *,
+        features: Collection[Feature] = (),
+        sampling: SamplingContract | None = None,
+    ) -> Session:
         """An accepted session on its own stream. Use as a context manager.
 
+        `features` of 1.1 are offered; what holds is in the client's `features`.
         A runtime may take until the declared cleanup time to free the place of a session that
         ended; till then a retryable refusal for lack of a place is no finding.
         """
@@ -152,7 +162,9 @@ class ShardUnderTest:
             session = self.unopened(seam)
             with ExitStack() as unless_accepted:
                 unless_accepted.callback(session.drop)
-                status = session.try_open(session.client.open(proposed))
+                status = session.try_open(
+                    session.client.open(proposed, features=features, sampling=sampling)
+                )
                 if isinstance(status, pb.SessionAccepted):
                     unless_accepted.pop_all()
                     return session

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
@@ -71,14 +71,19 @@ def _open(message: pb.SessionOpen) -> str:
     return (
         f"session={message.route_session_id!r} epoch={message.route_epoch} "
         f"schema={message.schema_version} range={_range(message.shard_range)} "
-        f"proposed={_flow(message.proposed_flow_control)}"
+        f"proposed={_flow(message.proposed_flow_control)}{_features(message.features)}"
     )
+
+
+def _features(numbers: Iterable[int]) -> str:
+    names = ", ".join(_name(pb.Feature, number) for number in numbers)
+    return f" features=[{names}]" if names else ""
 
 
 def _accepted(message: pb.SessionAccepted) -> str:
     return (
         f"session={message.route_session_id!r} epoch={message.route_epoch} "
-        f"settled={_flow(message.flow_control)}"
+        f"settled={_flow(message.flow_control)}{_features(message.features)}"
     )
 
 
@@ -98,7 +103,22 @@ def _chunk(message: pb.ActivationChunk) -> str:
 def _decode(message: pb.DecodeStep) -> str:
     return (
         f"work={message.work_id!r} step={message.idempotency_step} position={message.position} "
-        f"expects={message.expected_past_len} {_tensor(message.tensor)}"
+        f"expects={message.expected_past_len} {_payload(message)}"
+    )
+
+
+def _payload(message: pb.DecodeStep) -> str:
+    parts = [_tensor(message.tensor)] if message.HasField("tensor") else []
+    parts += [_tensors(message.bundle)] if message.HasField("bundle") else []
+    return " and ".join(parts) or "neither tensor nor bundle"
+
+
+def _tail(message: pb.TailResult) -> str:
+    logits = f" {_tensor(message.logits)}" if message.HasField("logits") else ""
+    token = f" token={message.token.token_id}" if message.HasField("token") else ""
+    return (
+        f"work={message.work_id!r} step={message.idempotency_step} "
+        f"position={message.position}{logits}{token}"
     )
 
 
@@ -151,6 +171,7 @@ _PREFIXES = {
     pb.CacheMode: "CACHE_MODE_",
     pb.ErrorCode: "ERROR_CODE_",
     pb.DType: "DTYPE_",
+    pb.Feature: "FEATURE_",
 }
 
 
@@ -176,4 +197,5 @@ _BODY: dict[str, Callable[..., str]] = {
     "accepted": _accepted,
     "ack": _ack,
     "status": _status,
+    "tail": _tail,
 }

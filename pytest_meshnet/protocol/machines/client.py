@@ -1,42 +1,39 @@
 """The client's side of an Activation Seam: messages out, answers correlated, nothing else.
 
-By default every message is legal: steps rise by one, positions follow what was sent, sizes fit the
-settled limits. Tests build illegal ones by naming the field to falsify. Whether there is credit to
-send is for the driver to ask (`may_send`); the machine counts.
+Whether there is credit to send is for the driver to ask (`may_send`); the machine counts. The
+messages themselves are built in `outgoing.py`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 
-from pytest_meshnet.protocol.codec import decode_bundle, encode_bundle, encode_tensor
+from pytest_meshnet.protocol.additions.features import Feature, known_features
+from pytest_meshnet.protocol.additions.sampling import TailResult
+from pytest_meshnet.protocol.codec import decode_bundle
 from pytest_meshnet.protocol.errors import ProtocolError
-from pytest_meshnet.protocol.flow import FlowLimits, Span, plan_prefill
+from pytest_meshnet.protocol.flow import FlowLimits
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.machines.exchange import Exchange, ProtocolViolation, Seam
-from pytest_meshnet.protocol.tensors import Tensor
-
-# Envelope and framing beyond the strings, whose lengths are known: numbers, tags, tensor fields.
-_FRAMING_BASE = 1024
+from pytest_meshnet.protocol.machines.outgoing import SeamMessages
 
 
-class SeamClient:
+class SeamClient(SeamMessages):
     """One Route Session from the client's side. Feed it responses, take messages from it.
 
     `past_len` is the length that the Shard acknowledged, `sent_len` the length once everything in
-    flight is applied. `credit` is what is left to spend. `strays` are non-terminal statuses that
+    flight is applied. `credit` is what is left to spend. `features` hold in the session: offered
+    and accepted. `strays` are non-terminal statuses that
     name no unit in flight, `ended` is the terminal status.
     """
 
     def __init__(self, seam: Seam) -> None:
-        self.seam = seam
+        super().__init__(seam)
         self.accepted: pb.SessionAccepted | None = None
-        self.limits = FlowLimits()
+        self.features: frozenset[Feature] = frozenset()
+        self._offered: frozenset[Feature] = frozenset()
         self.credit = 0
         self.past_len = 0
-        self.sent_len = 0
-        self.next_step = 1
         self.ended: pb.ShardStatus | None = None
         self.strays: list[pb.ShardStatus] = []
         self.grants: list[pb.FlowControl] = []
@@ -48,156 +45,6 @@ class SeamClient:
         self._newest_step = -1
 
     # Out ---------------------------------------------------------------------------------------
-
-    def open(self, proposed: FlowLimits | None = None) -> pb.SessionRequest:
-        """The first message of the stream."""
-        seam = self.seam
-        return pb.SessionRequest(
-            open=pb.SessionOpen(
-                schema_version=pb.SCHEMA_VERSION_1,
-                route_session_id=seam.session_id,
-                route_epoch=seam.epoch,
-                fingerprint=seam.fingerprint,
-                shard_range=seam.shard_range,
-                proposed_flow_control=(proposed or FlowLimits()).to_proto(),
-                accepted_compression=seam.reads,  # type: ignore[arg-type]
-            )
-        )
-
-    def plan(self, tensors: Sequence[Tensor], max_tokens: int | None = None) -> tuple[Span, ...]:
-        """Cut a prefill of [1, n, ...] tensors to the settled limits, or to fewer tokens a chunk.
-
-        Raises ProtocolError when not even one token fits, or there is none.
-        """
-        tokens = tensors[0].shape[1]
-        bound = self.limits.prefill_tokens
-        return plan_prefill(
-            tokens,
-            max_tokens=bound if max_tokens is None else min(bound, max_tokens),
-            max_bytes=self.limits.chunk_bytes,
-            bytes_per_token=sum(tensor.size for tensor in tensors) // tokens if tokens else 0,
-            framing_bytes=self._framing_bytes(),
-        )
-
-    def _framing_bytes(self) -> int:
-        seam = self.seam
-        strings = len(seam.session_id) + seam.fingerprint.ByteSize() + seam.shard_range.ByteSize()
-        return _FRAMING_BASE + strings
-
-    def chunk(
-        self,
-        tensors: Sequence[Tensor],
-        *,
-        final: bool = True,
-        mode: int = pb.CACHE_MODE_PREFILL,
-        phase: int | None = None,
-        fresh: bool = False,
-        expected: int | None = None,
-        first: int | None = None,
-        tokens: int | None = None,
-        step: int | None = None,
-        work_id: str | None = None,
-        deadline: int = 0,
-        place: tuple[int, int] = (0, 1),
-        bundle: pb.TensorBundle | None = None,
-    ) -> pb.SessionRequest:
-        """An ActivationChunk: prefill, stateless work, or a decode step in its full form.
-
-        `fresh` begins at token zero whatever is held. `place` is (chunk_index, chunk_count).
-        `bundle` replaces what `tensors` would encode to.
-        """
-        begins_anew = fresh or mode == pb.CACHE_MODE_STATELESS
-        length = 0 if begins_anew else self.sent_len
-        expected = length if expected is None else expected
-        rows = tensors[0].shape[1] if tensors and len(tensors[0].shape) > 1 else 0
-        step = self._step(step)
-        if phase is None:
-            phase = pb.PHASE_DECODE if mode == pb.CACHE_MODE_DECODE else pb.PHASE_PREFILL
-        envelope = pb.Envelope(
-            schema_version=pb.SCHEMA_VERSION_1,
-            work_id=f"w{step}" if work_id is None else work_id,
-            route_session_id=self.seam.session_id,
-            route_epoch=self.seam.epoch,
-            fingerprint=self.seam.fingerprint,
-            shard_range=self.seam.shard_range,
-            phase=phase,  # type: ignore[arg-type]
-            position=pb.PositionSpan(
-                first_position=expected if first is None else first,
-                token_count=rows if tokens is None else tokens,
-            ),
-            idempotency_step=step,
-            cache_expectation=pb.CacheExpectation(
-                mode=mode,  # type: ignore[arg-type]
-                expected_past_len=expected,
-            ),
-            deadline_unix_nanos=deadline,
-            chunk=pb.ChunkInfo(chunk_index=place[0], chunk_count=place[1], final_chunk=final),
-        )
-        encoded = encode_bundle(tensors) if bundle is None else bundle
-        message = pb.SessionRequest()
-        message.chunk.envelope.CopyFrom(envelope)
-        message.chunk.bundle.CopyFrom(encoded)
-        return message
-
-    def decode(
-        self,
-        tensor: Tensor | pb.NamedTensor,
-        *,
-        full: bool = False,
-        expected: int | None = None,
-        position: int | None = None,
-        step: int | None = None,
-        work_id: str | None = None,
-        deadline: int = 0,
-    ) -> pb.SessionRequest:
-        """A decode step at the end of what was sent: a DecodeStep, or the same in its full form."""
-        if full:
-            assert isinstance(tensor, Tensor), "the full form is encoded here"
-            return self.chunk(
-                [tensor],
-                mode=pb.CACHE_MODE_DECODE,
-                expected=expected,
-                first=position,
-                step=step,
-                work_id=work_id,
-                deadline=deadline,
-            )
-        expected = self.sent_len if expected is None else expected
-        step = self._step(step)
-        message = pb.SessionRequest()
-        decode = message.decode
-        decode.idempotency_step = step
-        decode.position = expected if position is None else position
-        decode.expected_past_len = expected
-        # A message given to a constructor is serialized and parsed; this copies.
-        decode.tensor.CopyFrom(encode_tensor(tensor) if isinstance(tensor, Tensor) else tensor)
-        decode.work_id = f"w{step}" if work_id is None else work_id
-        decode.deadline_unix_nanos = deadline
-        return message
-
-    def release(self) -> pb.SessionRequest:
-        """An in-band release of this session."""
-        return pb.SessionRequest(
-            release=pb.ReleaseSignal(
-                route_session_id=self.seam.session_id, route_epoch=self.seam.epoch
-            )
-        )
-
-    def cancel(self, work_id: str = "", reason: str = "") -> pb.SessionRequest:
-        """An in-band cancel of one unit, or of all in flight."""
-        return pb.SessionRequest(
-            cancel=pb.CancelSignal(
-                route_session_id=self.seam.session_id,
-                route_epoch=self.seam.epoch,
-                work_id=work_id,
-                reason=reason,
-            )
-        )
-
-    def _step(self, step: int | None) -> int:
-        step = self.next_step if step is None else step
-        self.next_step = max(self.next_step, step + 1)
-        return step
 
     @property
     def may_send(self) -> bool:
@@ -216,6 +63,8 @@ class SeamClient:
     def sent(self, message: pb.SessionRequest) -> Exchange | None:
         """Register a message as sent. Returns the exchange of a unit, None for a signal."""
         kind = message.WhichOneof("kind")
+        if kind == "open":
+            self._offered = known_features(message.open.features)
         if kind == "chunk":
             exchange = Exchange.of_chunk(message, is_tail=self.seam.is_tail)
         elif kind == "decode":
@@ -238,7 +87,8 @@ class SeamClient:
         """Take a response in. Returns the exchange it belongs to, None where it names no unit.
 
         Raises ProtocolViolation for an answer to nothing, a second answer, a result more than its
-        step was sent, an acceptance that comes twice or late, or a result that the codec refuses.
+        step was sent, an acceptance that comes twice or late, a result that the codec refuses, or
+        one in the other form than the session agreed on.
         """
         kind = response.WhichOneof("kind")
         if kind == "accepted":
@@ -254,6 +104,8 @@ class SeamClient:
             return self._acknowledged(response.ack)
         if kind == "chunk":
             return self._result(response.chunk)
+        if kind == "tail":
+            return self._tail_result(response.tail)
         raise ProtocolViolation("a response of no known kind")
 
     def _accept(self, accepted: pb.SessionAccepted) -> None:
@@ -262,6 +114,7 @@ class SeamClient:
         if self.ended is not None:
             raise ProtocolViolation("accepted after the stream was refused")
         self.accepted = accepted
+        self.features = self._offered & known_features(accepted.features)
         self.limits = FlowLimits.from_proto(accepted.flow_control)
         self.credit = self.limits.credits
 
@@ -320,6 +173,10 @@ class SeamClient:
     def _result(self, chunk: pb.ActivationChunk) -> Exchange:
         envelope = chunk.envelope
         key = (envelope.work_id, envelope.idempotency_step)
+        if self.gives_tail_results:
+            raise ProtocolViolation(
+                f"activation tensors for work {key[0]!r} from a tail that agreed on tail results"
+            )
         exchange = self._awaiting_result(key)
         try:
             tensors = decode_bundle(chunk.bundle)
@@ -328,6 +185,26 @@ class SeamClient:
         exchange.results.append((envelope, tensors))
         self._settle(key)
         return exchange
+
+    def _tail_result(self, message: pb.TailResult) -> Exchange:
+        key = (message.work_id, message.idempotency_step)
+        if not self.gives_tail_results:
+            raise ProtocolViolation(f"a tail result for work {key[0]!r}, which was not agreed on")
+        exchange = self._awaiting_result(key)
+        try:
+            result = TailResult.from_proto(message)
+        except ProtocolError as error:
+            raise ProtocolViolation(
+                f"the tail result of work {key[0]!r} is corrupt: {error}"
+            ) from error
+        exchange.add_tail(result)
+        self._settle(key)
+        return exchange
+
+    @property
+    def gives_tail_results(self) -> bool:
+        """Whether this session gets a TailResult where it would get the tail's logits."""
+        return self.seam.is_tail and Feature.TAIL_RESULT in self.features
 
     def _awaiting_result(self, key: tuple[str, int]) -> Exchange:
         """The exchange that a result belongs to; a duplicate may bring the original once more."""

@@ -20,6 +20,10 @@ class Work:
     `state` is what an earlier Outcome returned, or None to start from nothing. The Worker commits
     the new state only when it handles Completed, so abandoned work leaves no trace. Layers
     [start_layer, end_layer) are to be run on `token_count` rows beginning at `first_position`.
+
+    `tensors` begin with token ids or hidden states. Where `start_layer` is a Shared indexer layer,
+    `topk_indices` int32 [1, n, k] follow, checked: each is -1, a masked position (both padding, to
+    be ignored) or a position that the row may attend to.
     """
 
     number: int
@@ -37,7 +41,13 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What computing a Work gave: the new state, the boundary tensors, and the time it took."""
+    """What computing a Work gave: the new state, the boundary tensors, and the time it took.
+
+    `tensors` are `hidden_states` [1, n, hidden]; where the seam behind `end_layer` splits an index
+    group, `topk_indices` int32 [1, n, min(topk, total length)] follow, and the Worker adds
+    their origin. A tail gives `logits` float32 [1, 1, vocabulary] of the last position for a final
+    unit, of which the Worker makes a tail result where one was agreed on, and else nothing.
+    """
 
     state: object | None
     tensors: tuple[Tensor, ...]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from pytest_meshnet.protocol.additions.sampling import TailResult
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.tensors import Tensor
 
@@ -16,8 +17,10 @@ class ProtocolViolation(Exception):
 class Exchange:
     """One unit and what came back for it. Filled in by SeamClient.receive.
 
-    `wants_result` is whether an applied unit must bring boundary tensors. `results` holds every
-    result that named this unit, decoded, with its envelope.
+    `wants_result` is whether an applied unit must bring boundary tensors or a tail result.
+    `results` holds every result that named this unit, decoded, with its envelope; of a tail result
+    the envelope has only what that tells, and the tensors are its logits, if it has any. `tails`
+    holds the tail results themselves.
     """
 
     work_id: str
@@ -31,6 +34,7 @@ class Exchange:
     ack: pb.Ack | None = None
     status: pb.ShardStatus | None = None
     results: list[tuple[pb.Envelope, tuple[Tensor, ...]]] = field(default_factory=list)
+    tails: list[TailResult] = field(default_factory=list)
 
     @classmethod
     def of_chunk(cls, message: pb.SessionRequest, *, is_tail: bool) -> Exchange:
@@ -75,6 +79,12 @@ class Exchange:
         if self.ack is None:
             return False
         return self.ack.duplicate or not self.wants_result or bool(self.results)
+
+    def add_tail(self, result: TailResult) -> None:
+        """Take in a tail result that named this unit."""
+        self.tails.append(result)
+        envelope = pb.Envelope(work_id=result.work_id, idempotency_step=result.step)
+        self.results.append((envelope, () if result.logits is None else (result.logits,)))
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:

@@ -18,17 +18,15 @@ from pytest_meshnet.protocol.errors import ProtocolError
 from pytest_meshnet.protocol.fingerprint import fingerprint_mismatch
 from pytest_meshnet.protocol.flow import FRAMING_BYTES, FlowLimits, settle
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
-from pytest_meshnet.protocol.machines.session import Refused, ServedShard, Session, Unit
+from pytest_meshnet.protocol.machines.negotiated import NegotiatedRules
+from pytest_meshnet.protocol.machines.session import Refused, Session, Unit
 from pytest_meshnet.protocol.tensors import DType, Tensor
 
 SUPPORTED_SCHEMAS = (pb.SCHEMA_VERSION_1,)
 
 
-class Rules:
-    """The rules of one served Shard. Holds no state of its own."""
-
-    def __init__(self, served: ServedShard) -> None:
-        self.served = served
+class Rules(NegotiatedRules):
+    """The rules of one served Shard, those of 1.1 included. Holds no state of its own."""
 
     # Opening a session -------------------------------------------------------------------------
 
@@ -38,6 +36,8 @@ class Rules:
         self.check_session_id(message.route_session_id)
         self.check_fingerprint(message.fingerprint)
         self.check_range(message.shard_range)
+        self.check_sideband_agreed(message)
+        self.settled_sampling(message)
 
     def check_schema(self, version: int, *, terminal: bool) -> None:
         """Only a listed schema version is spoken."""
@@ -250,30 +250,41 @@ class Rules:
         if unit.token_count == 1 or unit.envelope is None or self.served.is_tail:
             return
         bound = session.limits.chunk_bytes
+        width = self.sideband_width(session, unit)
         payload = self.served.output_bytes(unit.token_count)
+        payload += unit.token_count * width * DType.INT32.item_size
         if payload + unit.envelope.ByteSize() + FRAMING_BYTES <= bound:
             return
-        if payload > bound or self.result_bytes(unit.envelope, unit.token_count) > bound:
+        if payload > bound or self.result_bytes(unit.envelope, unit.token_count, width) > bound:
             raise Refused(
                 pb.ERROR_CODE_RESOURCE_EXHAUSTED, "the result would exceed max_chunk_bytes"
             )
 
-    def result_bytes(self, envelope: pb.Envelope, tokens: int) -> int:
-        """The exact size of the message with a result of that many rows."""
-        bundle = encode_bundle([self.served.empty_result(tokens)])
+    def result_bytes(self, envelope: pb.Envelope, tokens: int, width: int = 0) -> int:
+        """The exact size of the message with a result of that many rows, `width` indices each."""
+        bundle = encode_bundle(self.served.empty_result(tokens, width))
         chunk = pb.ActivationChunk(envelope=envelope, bundle=bundle)
         return pb.SessionResponse(chunk=chunk).ByteSize()
 
     # Reading its tensors -----------------------------------------------------------------------
 
     def read_tensors(self, session: Session, unit: Unit) -> tuple[Tensor, ...]:
-        """Decode the payload and hold it against the declared boundary."""
+        """Decode the payload and hold it against the declared boundary.
+
+        What is returned is token ids or hidden states, then `topk_indices` where they are due.
+        """
+        self.check_form(session, unit)
         try:
             tensors = self.decode(session, unit)
         except ProtocolError as error:
             raise Refused(pb.ERROR_CODE_PAYLOAD_CORRUPT, str(error)[:512]) from None
-        self.check_boundary(session, unit, tensors)
-        return tensors
+        if self.sideband_producer(session) is None:
+            self.check_boundary(session, unit, tensors)
+            return tensors
+        named = {tensor.name: tensor for tensor in tensors}
+        indices = self.read_sideband(session, unit, named)
+        self.check_boundary(session, unit, tuple(named.values()))
+        return (*named.values(), indices)
 
     def decode(self, session: Session, unit: Unit) -> tuple[Tensor, ...]:
         """Run the codec. Raises ProtocolError."""

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from pytest_meshnet.protocol.additions.boundary import BoundaryTensor
+from pytest_meshnet.protocol.additions.boundary import BoundarySpec, BoundaryTensor
+from pytest_meshnet.protocol.additions.features import Feature
+from pytest_meshnet.protocol.additions.sampling import LOGITS, SamplingContract
+from pytest_meshnet.protocol.additions.sideband import (
+    INDICES,
+    ORIGIN,
+    IndexShare,
+    origin_tensor,
+)
 from pytest_meshnet.protocol.flow import DEFAULT_LIMITS, FlowLimits
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.tensors import DType, Tensor
@@ -20,7 +28,9 @@ class ServedShard:
 
     A route has `layer_count` layers; this Shard runs [start_layer, end_layer). `hidden_states`
     of `hidden_size` in `boundary_dtype` cross its seams; the head takes token ids, the tail gives
-    logits.
+    logits. `index_share` has the roles of all layers of a model with shared indices. `speaks` are
+    the features of 1.1 that this worker knows, none for a worker of 1.0; `end_of_sequence` the
+    token ids that end a text.
     """
 
     fingerprint: pb.Fingerprint
@@ -38,6 +48,20 @@ class ServedShard:
     device: str = "cpu"
     detail: str = ""
     validated_at_unix_nanos: int = 0
+    index_share: IndexShare | None = None
+    input_scale: float = 1.0
+    end_of_sequence: tuple[int, ...] = ()
+    speaks: tuple[Feature, ...] = tuple(Feature)
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """What this Shard offers: of what it speaks, that which its layers have a use for."""
+        useless = set()
+        if not self.is_tail:
+            useless.add(Feature.TAIL_RESULT)
+        if self.index_share is None:
+            useless.add(Feature.INDEX_SHARE_SIDEBAND)
+        return tuple(feature for feature in self.speaks if feature not in useless)
 
     @property
     def is_tail(self) -> bool:
@@ -50,24 +74,67 @@ class ServedShard:
             return BoundaryTensor("token_ids", (DType.INT32,), ())
         return BoundaryTensor("hidden_states", (self.boundary_dtype,), (self.hidden_size,))
 
+    def producer_before(self, layer: int) -> int | None:
+        """The Full layer whose indices must cross the seam before `layer`, None for no sideband."""
+        return None if self.index_share is None else self.index_share.across(layer)
+
+    def boundary(self) -> BoundarySpec:
+        """What enters at the first layer and leaves behind the last.
+
+        The sideband is optional where only a later effective start needs it, and at the output,
+        where a session has it or not.
+        """
+        starts = range(self.start_layer, self.end_layer)
+        inputs = [self.input_boundary(self.start_layer)]
+        if any(self.producer_before(layer) is not None for layer in starts):
+            inputs += self._sideband(optional=self.producer_before(self.start_layer) is None)
+        if self.is_tail:
+            outputs = [BoundaryTensor(LOGITS, (DType.FLOAT32,), (self.vocab_size,))]
+        else:
+            outputs = [BoundaryTensor("hidden_states", (self.boundary_dtype,), (self.hidden_size,))]
+        if self.producer_before(self.end_layer) is not None:
+            outputs += self._sideband(optional=True)
+        return BoundarySpec(
+            tuple(inputs), tuple(outputs), self.hidden_size, self.vocab_size, self.input_scale
+        )
+
+    def _sideband(self, *, optional: bool) -> tuple[BoundaryTensor, BoundaryTensor]:
+        assert self.index_share is not None, "a model without shared indices has no sideband"
+        return (
+            BoundaryTensor(INDICES, (DType.INT32,), (self.index_share.topk,), optional),
+            BoundaryTensor(ORIGIN, (DType.INT64,), (2,), optional),
+        )
+
     def output_bytes(self, tokens: int) -> int:
-        """Payload bytes of the result for `tokens` rows."""
+        """Payload bytes of the result for `tokens` rows, without a sideband."""
         if self.is_tail:
             return self.vocab_size * DType.FLOAT32.item_size
         return tokens * self.hidden_size * self.boundary_dtype.item_size
 
-    def empty_result(self, tokens: int) -> Tensor:
-        """The hidden states of `tokens` rows, all zero."""
+    def empty_result(self, tokens: int, width: int = 0) -> list[Tensor]:
+        """The hidden states of `tokens` rows, all zero, with a sideband of `width` indices a row.
+
+        Width 0 is none.
+        """
         shape = (1, tokens, self.hidden_size)
         data = bytes(self.output_bytes(tokens))
-        return Tensor("hidden_states", self.boundary_dtype, shape, data)
+        states = Tensor("hidden_states", self.boundary_dtype, shape, data)
+        if width == 0:
+            return [states]
+        indices = bytes(tokens * width * DType.INT32.item_size)
+        return [
+            states,
+            Tensor(INDICES, DType.INT32, (1, tokens, width), indices),
+            origin_tensor(self.start_layer, 0),
+        ]
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
     """An ActivationChunk or a DecodeStep, read into one form.
 
-    `envelope` is None for a DecodeStep, which leaves out what its stream already knows.
+    `envelope` is None for a DecodeStep, which leaves out what its stream already knows, and carries
+    a `tensor` or a `bundle`; a malformed one both or neither.
     """
 
     work_id: str
@@ -117,8 +184,8 @@ class Unit:
             final=True,
             deadline=decode.deadline_unix_nanos,
             envelope=None,
-            bundle=None,
-            tensor=decode.tensor,
+            bundle=decode.bundle if decode.HasField("bundle") else None,
+            tensor=decode.tensor if decode.HasField("tensor") else None,
         )
 
 
@@ -131,7 +198,8 @@ class Session:
     """One Route Session on one live stream. Mutable: only its Worker touches it.
 
     `held` is the past length of the Hot KV State `state`; `running` the number of the work being
-    computed, `unit` the unit it belongs to, or None when that was abandoned.
+    computed, `unit` the unit it belongs to, or None when that was abandoned. `features` hold in
+    this session; `sampling` is the contract of a tail with typed results, else None.
     """
 
     session_id: str
@@ -142,6 +210,8 @@ class Session:
     limits: FlowLimits
     credit: int
     compression: tuple[int, ...]
+    features: tuple[Feature, ...] = ()
+    sampling: SamplingContract | None = None
     has_place: bool = True
     held: int = 0
     finished: bool = False

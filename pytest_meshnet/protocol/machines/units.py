@@ -7,6 +7,11 @@ exception; it is checked on arrival.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from pytest_meshnet.protocol.additions.choice import choose
+from pytest_meshnet.protocol.additions.sampling import SampledToken, SamplingContract, TailResult
+from pytest_meshnet.protocol.additions.sideband import INDICES, origin_tensor
 from pytest_meshnet.protocol.codec import encode_bundle
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.machines.events import (
@@ -164,9 +169,43 @@ class UnitPipeline:
         if not outcome.tensors:
             return
         response = pb.SessionResponse()
-        response.chunk.envelope.CopyFrom(result_envelope(session, unit))
-        response.chunk.bundle.CopyFrom(self.encode_result(session, outcome))
+        if session.sampling is not None:
+            response.tail.CopyFrom(self.tail_result(session, unit, outcome, session.sampling))
+        else:
+            tensors = self.with_sideband(session, unit, outcome.tensors)
+            carried = replace(outcome, tensors=tensors)
+            response.chunk.envelope.CopyFrom(result_envelope(session, unit))
+            response.chunk.bundle.CopyFrom(self.encode_result(session, carried))
         self.send(session.stream, response)
+
+    def tail_result(
+        self, session: Session, unit: Unit, outcome: Outcome, contract: SamplingContract
+    ) -> pb.TailResult:
+        """What the contract wants of the logits of a unit's last position."""
+        logits, position = outcome.tensors[0], unit.position + unit.token_count - 1
+        result = TailResult(
+            work_id=unit.work_id,
+            step=unit.step,
+            position=position,
+            logits=logits if contract.want.logits else None,
+            token=self.sample(session, logits, position) if contract.want.token else None,
+            sampling_digest=contract.digest(),
+        )
+        return result.to_proto()
+
+    def sample(self, session: Session, logits: Tensor, position: int) -> SampledToken:
+        """Choose the token behind `position` under the session's contract."""
+        assert session.sampling is not None, "only a session with a contract samples"
+        return choose(logits, session.sampling, position, self.served.end_of_sequence)
+
+    def with_sideband(
+        self, session: Session, unit: Unit, tensors: tuple[Tensor, ...]
+    ) -> tuple[Tensor, ...]:
+        """Add the origin to indices that were agreed on, and leave out those that were not."""
+        producer = self.served.producer_before(self.served.end_layer)
+        if producer is not None and self.rules.sends_sideband(session):
+            return (*tensors, origin_tensor(producer, unit.position))
+        return tuple(tensor for tensor in tensors if tensor.name != INDICES)
 
     def encode_result(self, session: Session, outcome: Outcome) -> pb.TensorBundle:  # noqa: ARG002
         """Encode the boundary tensors of a result."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pytest_meshnet.protocol.additions.features import Feature
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.machines.events import (
     Close,
@@ -157,6 +158,8 @@ class Worker(UnitPipeline):
             limits=limits,
             credit=limits.credits,
             compression=self.rules.settled_compression(message.accepted_compression),
+            features=self.rules.settled_features(message),
+            sampling=self.rules.settled_sampling(message),
         )
         self.table.add(session)
         self.send(stream, pb.SessionResponse(accepted=self.accepted(session)))
@@ -170,6 +173,7 @@ class Worker(UnitPipeline):
             flow_control=session.limits.to_proto(),
             accepted_compression=session.compression,  # type: ignore[arg-type]
             fingerprint=self.served.fingerprint,
+            features=session.features,  # type: ignore[arg-type]
         )
 
     # Ends of streams, time, operator -----------------------------------------------------------
@@ -219,7 +223,7 @@ class Worker(UnitPipeline):
     def capability(self) -> pb.CapabilityReport:
         """What is served, with the limits that accepted offers."""
         served = self.served
-        return pb.CapabilityReport(
+        report = pb.CapabilityReport(
             schema_version=pb.SCHEMA_VERSION_1,
             fingerprint=served.fingerprint,
             shard_range=pb.ShardRange(
@@ -237,7 +241,11 @@ class Worker(UnitPipeline):
             accepted_compression=served.compression,  # type: ignore[arg-type]
             supported_schema_versions=SUPPORTED_SCHEMAS,
             validated_at_unix_nanos=served.validated_at_unix_nanos,
+            features=served.features,  # type: ignore[arg-type]
         )
+        if Feature.BOUNDARY_SPEC in served.features:
+            report.boundary.CopyFrom(served.boundary().to_proto())
+        return report
 
     def health(self, resident_bytes: int) -> pb.HealthReport:
         """Live counts; kv_pressure is held tokens over all that every place may hold."""

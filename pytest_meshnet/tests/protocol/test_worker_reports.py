@@ -37,6 +37,8 @@ def test_capability_tells_everything_that_is_served(bench: Bench) -> None:
         flow_control=SERVED.limits.to_proto(),
         accepted_compression=[pb.COMPRESSION_NONE, pb.COMPRESSION_ZSTD],
         supported_schema_versions=[pb.SCHEMA_VERSION_1],
+        features=[pb.FEATURE_DECODE_BUNDLE, pb.FEATURE_BOUNDARY_SPEC],
+        boundary=SERVED.boundary().to_proto(),
     )
 
 
