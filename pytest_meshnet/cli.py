@@ -15,6 +15,7 @@ _PATH = click.Path(path_type=Path)
 ELSEWHERE = {
     "artifact": "pytest_meshnet.target.commands",
     "campaign": "pytest_meshnet.campaign.commands",
+    "compare": "pytest_meshnet.suite.report_command",
     "doctor": "pytest_meshnet.authoring.commands",
     "explain": "pytest_meshnet.authoring.commands",
     "gpus": "pytest_meshnet.hardware.commands",
@@ -23,6 +24,7 @@ ELSEWHERE = {
     "plan": "pytest_meshnet.target.commands",
     "proto": "pytest_meshnet.authoring.commands",
     "replay": "pytest_meshnet.authoring.commands",
+    "report": "pytest_meshnet.suite.report_command",
     "serve": "pytest_meshnet.reference.serve",
 }
 """Subcommands that live in the room they are about: module, which has an attribute of the name."""

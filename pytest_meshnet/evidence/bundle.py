@@ -16,6 +16,7 @@ from pytest_meshnet import layout
 from pytest_meshnet.evidence import documents, host, outputs
 from pytest_meshnet.evidence.documents import Named, Plan, Plugin, Seal, Signer, Start, Versioned
 from pytest_meshnet.evidence.journal import Clock, Collection, Replay, system_clock
+from pytest_meshnet.evidence.judged import Judged
 from pytest_meshnet.evidence.recorded import Recorded, fold
 from pytest_meshnet.evidence.recorder import (
     MAIN,
@@ -34,6 +35,9 @@ from pytest_meshnet.evidence.summary import (
     summarize,
 )
 from pytest_meshnet.ledger.requirements import Ledger
+
+Derive = Callable[[Judged], Mapping[str, bytes]]
+"""Makes derived files of a judged run, by name."""
 
 
 class BundleError(RuntimeError):
@@ -166,18 +170,18 @@ class BundleWriter:
             raise BundleError(f"{name} is no report: expected {sorted(documents.DERIVED)}")
         self._write(name, data)
 
-    def seal(self, exit_status: int) -> Summary:
+    def seal(self, exit_status: int, derive: Derive | None = None) -> Summary:
         """Finish the main journal, judge the run from the disk, sign both statements and the seal.
 
-        Raises BundleError, and leaves the run unsealed, when a journal is broken or another
-        process still writes one.
+        `derive` makes reports of the judged run; the seal lists them too. Raises BundleError, and
+        leaves the run unsealed, when a journal is broken or another process still writes one.
         """
         try:
-            return self._judge_and_sign(exit_status)
+            return self._judge_and_sign(exit_status, derive)
         except OSError as error:
             raise BundleError(f"the run stays unsealed: {error}") from error
 
-    def _judge_and_sign(self, exit_status: int) -> Summary:
+    def _judge_and_sign(self, exit_status: int, derive: Derive | None) -> Summary:
         if self._plan is None:
             self.plan(Collection())
         self.recorder.finish(exit_status)
@@ -189,6 +193,9 @@ class BundleWriter:
             standard = standard_document(self.start, summary, self._ledger)
             self._sign_statement("statement", standard)
             self._sign_statement("run", run_document(self.start, plan, recorded, summary))
+            run = Judged(self.path, self.start, plan, recorded, summary, self._ledger)
+            for name, data in (derive(run) if derive else {}).items():
+                self.add_derived(name, data)
             self._sign("seal", self._seal(exit_status, recorded, summary))
         return summary
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from pytest_meshnet.evidence.bundle import About, BundleError, BundleWriter
 from pytest_meshnet.evidence.documents import Named, Plugin
 from pytest_meshnet.evidence.journal import Collection, CollectionError
+from pytest_meshnet.evidence.judged import Judged
 from pytest_meshnet.evidence.recorder import Recorder
 from pytest_meshnet.evidence.signing.keys import KeyRefused, SigningKey
 from pytest_meshnet.hardware import fixtures
@@ -130,4 +132,16 @@ def close_feed(run: Run, exit_status: int) -> None:
     if run.feed.bundle is None:
         run.feed.recorder.finish(exit_status)
     else:
-        run.feed.bundle.seal(exit_status)
+        run.feed.bundle.seal(exit_status, partial(_reports, run))
+
+
+def _reports(run: Run, judged: Judged) -> Mapping[str, bytes]:
+    """Make the reports; without them the evidence is as good, and a person hears why."""
+    from pytest_meshnet.evidence.report import ReportError, derive
+    from pytest_meshnet.suite.sections import providers
+
+    try:
+        return derive(judged, providers())
+    except ReportError as error:
+        run.unreported = str(error)
+        return {}

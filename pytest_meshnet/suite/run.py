@@ -55,7 +55,8 @@ class Run:
     `whole` says that every test of each suite was asked for, `reached_out` that the target was
     tried, `connected` that its facts are known. `losses` are targets and workers that went away,
     `lost` is the target of this very process. `seen` are all tests that were collected, before
-    any was taken away; `unsealed` says why the evidence could not be finished.
+    any was taken away; `unsealed` says why the evidence could not be finished, `unreported` why
+    there is no report in it.
     """
 
     settings: Settings
@@ -81,6 +82,7 @@ class Run:
     feed: Feed | None = None
     outcome: Outcome | None = None
     unsealed: str = ""
+    unreported: str = ""
 
     def tell(self, facts: Mapping[str, Fact]) -> None:
         """Take facts about the target; the first to tell one wins.

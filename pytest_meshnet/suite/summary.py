@@ -189,3 +189,5 @@ def _write_verdict(reporter: pytest.TerminalReporter, run: Run, outcome: Outcome
     elif run.feed is not None and run.feed.bundle is not None:
         path = run.feed.bundle.path
         reporter.write_line(f"evidence: {path}\nverify it with: pytest-meshnet verify {path}")
+        told = run.unreported or f"read it in: {path / 'report.html'}"
+        reporter.write_line(told, yellow=bool(run.unreported))

@@ -6,8 +6,9 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from pytest_meshnet.evidence import summary
-from pytest_meshnet.evidence.verify.conduct import SIMULATED, so_far
+from pytest_meshnet.evidence.shown import printable
+from pytest_meshnet.evidence.verify.claims import claims
+from pytest_meshnet.evidence.verify.conduct import so_far
 from pytest_meshnet.evidence.verify.finding import Finding, Result, Severity
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ LIMITS = (
 )
 """What no signature can show; part of every answer."""
 
-_MEANING = {
+MEANING = {
     Result.VALID_PASS: "sound, from a trusted signer, and passed",
     Result.VALID_FAIL: "sound, and does not pass",
     Result.INVALID: "contradicts itself or the question: believe nothing in it",
@@ -56,7 +57,10 @@ def as_json(report: Report) -> str:
         }
         if found and material.sealed
         else None,
-        "facts": [{"name": n, "value": v, "standing": s} for n, v, s in _facts(report)],
+        "facts": [
+            {"name": one.name, "value": one.value, "standing": one.standing}
+            for one in claims(material.start, material.recorded)
+        ],
         "checks": [
             {
                 "name": check.name,
@@ -104,18 +108,11 @@ def refused(message: str, as_json: bool) -> str:
 
 def as_text(report: Report) -> str:
     """Return the answer for a person, free of control characters from the bundle."""
-    lines = [f"{report.result}  (exit {report.result.exit_code}): {_MEANING[report.result]}", ""]
+    lines = [f"{report.result}  (exit {report.result.exit_code}): {MEANING[report.result]}", ""]
     for section in (_run, _signed, _tests, _claimed, _findings):
         lines += section(report)
     lines += ["", "What a signature cannot show", *(f"  - {one}" for one in LIMITS)]
     return "\n".join(map(printable, lines)) + "\n"
-
-
-def printable(text: str) -> str:
-    """Escape what could steer a terminal: a bundle may come from anybody."""
-    return "".join(
-        one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text
-    )
 
 
 def _run(report: Report) -> Iterator[str]:
@@ -166,28 +163,12 @@ def _some(lines: tuple[str, ...]) -> list[str]:
     return [*lines[:SHOWN], *more]
 
 
-def _facts(report: Report) -> list[tuple[str, Any, str]]:
-    recorded, start = report.material.recorded, report.material.start
-    told = {**recorded.first_claims(), **recorded.facts()}
-    rows: list[tuple[str, Any, str]] = [
-        (name, fact.value, summary.STANDING[fact.source]) for name, fact in sorted(told.items())
-    ]
-    for one in start.artifacts if start else ():
-        rows.append((f"artifact {one.name}", one.digest, summary.STANDING["descriptor"]))
-    for device in recorded.devices:
-        simulated = device["observed"].get("provider") == SIMULATED
-        standing = "simulated: proves nothing" if simulated else summary.STANDING["observed"]
-        label = f"device of {device['test'] or 'the run'}"
-        rows.append((label, device["observed"].get("uuid"), standing))
-    return rows
-
-
 def _claimed(report: Report) -> Iterator[str]:
-    rows = _facts(report)
+    rows = claims(report.material.start, report.material.recorded)
     if rows:
         yield from ("", "Claimed and proven")
-        width = max(len(name) for name, _, _ in rows)
-        yield from (f"  {name:{width}}  {value}  ({standing})" for name, value, standing in rows)
+        width = max(len(one.name) for one in rows)
+        yield from (f"  {one.name:{width}}  {one.value}  ({one.standing})" for one in rows)
 
 
 def _findings(report: Report) -> Iterator[str]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pytest_meshnet.evidence.bundle import About, BundleWriter, Surroundings
+from pytest_meshnet.evidence.bundle import About, BundleWriter, Derive, Surroundings
 from pytest_meshnet.evidence.documents import Named, document_name
 from pytest_meshnet.evidence.journal import GENESIS, Clock, Collection
 from pytest_meshnet.evidence.recorder import Recorder
@@ -113,6 +113,7 @@ def make(
     skipped: Iterable[str] = (),
     exit_status: int = 0,
     seal: bool = True,
+    derive: Derive | None = None,
     **about: Any,
 ) -> Path:
     """Make a whole bundle; `calls` changes the call phase of single tests."""
@@ -129,7 +130,7 @@ def make(
     recorder.attach(None, "frames", b"\x00wire", "application/octet-stream")
     extra(writer)
     if seal:
-        writer.seal(exit_status)
+        writer.seal(exit_status, derive)
     else:
         recorder.close()
     return writer.path

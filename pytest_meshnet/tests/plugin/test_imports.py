@@ -11,6 +11,7 @@ HEAVY = (
     "google.protobuf",
     "grpc",
     "hypothesis",
+    "jinja2",
     "jsonschema",
     "numpy",
     "rich",

@@ -1,0 +1,342 @@
+"""The page of one run as plain data; HTML and Markdown render the same.
+
+Whatever it says comes from the judging code that seals and verifies, so that a report and a
+verdict cannot differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from pytest_meshnet.evidence.documents import Signer, Start
+from pytest_meshnet.evidence.judged import Judged
+from pytest_meshnet.evidence.report.results import Results, count, results
+from pytest_meshnet.evidence.report.sections import Bar, Bars, Provider, Section, collect
+from pytest_meshnet.evidence.verify import Report
+from pytest_meshnet.evidence.verify.claims import Claim, claims
+from pytest_meshnet.evidence.verify.conduct import SIMULATED
+from pytest_meshnet.evidence.verify.finding import Finding, Result
+from pytest_meshnet.evidence.verify.text import LIMITS, MEANING
+from pytest_meshnet.ledger.status import Status
+from pytest_meshnet.ledger.verdict import INCOMPLETE, REFUSED
+
+Tone = Literal["good", "warn", "bad"]
+
+_TONES: Mapping[str, Tone] = {
+    "CERTIFIED": "good",
+    "NOT CERTIFIED": "warn",
+    "NOT CONFORMANT": "bad",
+    "INCOMPLETE": "warn",
+    "REFUSED": "bad",
+}
+_ORDINARY = {"CERTIFIED": "PASSED", "NOT CERTIFIED": "PASSED BUT FOR KNOWN FAILURES"}
+"""Words for a run that is no certificate, whatever came of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """The verdict in a word, what it rests on in a sentence, and how it is coloured."""
+
+    word: str
+    sentence: str
+    tone: Tone
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a verification said when the page was made from a finished bundle."""
+
+    result: Result
+    meaning: str
+    signer_name: str | None
+    passed: int
+    checks: int
+    findings: tuple[tuple[str, Finding], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Where a test asked to run and where it was seen; every text may be empty."""
+
+    test: str
+    requested: str
+    observed: str
+    name: str
+    driver: str
+    proof: str
+    proven: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Badge:
+    """A claimed profile and how many of its requirements passed."""
+
+    profile: str
+    passed: int
+    total: int
+    status: Status
+
+
+@dataclass(frozen=True, slots=True)
+class Against:
+    """One thing that stands against a certificate; `anchor` is where the page tells more."""
+
+    status: Status | None
+    label: str
+    detail: str
+    anchor: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Everything that the page of one run says.
+
+    `results` is None when nothing in the bundle can be believed or judged; then only headline,
+    signer and findings are shown. `checked` is None while the bundle is being made. `must` are the
+    ids of the claimed MUSTs.
+    """
+
+    title: str
+    run_id: str
+    when: str
+    headline: Headline
+    start: Start | None
+    checked: Checked | None
+    results: Results | None
+    badges: tuple[Badge, ...] = ()
+    must: frozenset[str] = frozenset()
+    against: tuple[Against, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    devices: tuple[Device, ...] = ()
+    time: Bars | None = None
+    sections: tuple[Section, ...] = ()
+    remarks: tuple[tuple[str, str], ...] = ()
+    circumstances: tuple[tuple[str, str], ...] = ()
+    limits: tuple[str, ...] = LIMITS
+
+    @property
+    def signer(self) -> Signer | None:
+        """The key that signed, as the start of the run names it."""
+        return self.start.signer if self.start else None
+
+    @property
+    def test_counts(self) -> Mapping[Status, int]:
+        """How many tests have each status, worst first."""
+        return count(one.status for one in self.results.cases) if self.results else {}
+
+
+def page_of_run(run: Judged, providers: Iterable[Provider] = ()) -> Page:
+    """Return the page of a run that is about to be sealed; nobody has verified it yet."""
+    return _page(run, None, tuple(providers))
+
+
+def page_of_bundle(report: Report, providers: Iterable[Provider] = ()) -> Page:
+    """Return the page of a bundle from its verification."""
+    run = Judged.of(report.material)
+    checked = _checked(report)
+    if run is not None and report.result is not Result.INVALID:
+        return _page(run, checked, tuple(providers))
+    start = report.material.start
+    unreadable = report.result is Result.INVALID
+    word = "INVALID" if unreadable else "INCOMPLETE"
+    return Page(
+        title=start.target.name if start else report.material.root.name,
+        run_id=start.run_id if start else report.material.root.name,
+        when=_when(start.t_wall) if start else "unknown",
+        headline=Headline(word, f"{MEANING[report.result]}.", "bad" if unreadable else "warn"),
+        start=start,
+        checked=checked,
+        results=None,
+    )
+
+
+def _page(run: Judged, checked: Checked | None, providers: tuple[Provider, ...]) -> Page:
+    found = results(run)
+    return Page(
+        title=run.start.target.name,
+        run_id=run.start.run_id,
+        when=_when(run.start.t_wall),
+        headline=_headline(run, found, checked),
+        start=run.start,
+        checked=checked,
+        results=found,
+        badges=_badges(run),
+        must=frozenset(
+            one.id for one in run.ledger.claims(run.start.profiles) if one.level == "MUST"
+        ),
+        against=tuple(_against(run, found)),
+        claims=claims(run.start, run.recorded),
+        devices=tuple(map(_device, run.recorded.devices)),
+        time=_time(found),
+        sections=tuple(collect(run, providers)),
+        remarks=_remarks(run),
+        circumstances=_circumstances(run),
+    )
+
+
+def _headline(run: Judged, found: Results, checked: Checked | None) -> Headline:
+    verdict = run.summary.verdict
+    if not run.sealed:
+        return Headline("INCOMPLETE", "The run was cut short and never sealed.", "warn")
+    word = verdict.word if run.start.certificate else _ORDINARY.get(verdict.word, verdict.word)
+    if checked is not None and not _agrees(checked.result, verdict.exit_code):
+        # What a reader verified goes before what the run came to by itself.
+        text = f"The run came to {word}; its verification: {checked.meaning}."
+        tone: Tone = "warn" if checked.result is Result.INCOMPLETE else "bad"
+        return Headline(str(checked.result), text, tone)
+    return Headline(word, _sentence(run, found), _TONES[verdict.word])
+
+
+def _agrees(result: Result, exit_code: int) -> bool:
+    """Say whether a verification found no more against a run than the run itself."""
+    if result is Result.INCOMPLETE:
+        return exit_code in (INCOMPLETE, REFUSED)
+    return result in (Result.VALID_PASS, Result.UNTRUSTED) or exit_code != 0
+
+
+def _sentence(run: Judged, found: Results) -> str:
+    verdict = run.summary.verdict
+    if verdict.word == "REFUSED":
+        return verdict.blocking[0]
+    listed = ", ".join(f"{number} {status}" for status, number in found.counts.items())
+    total = sum(found.counts.values())
+    text = f"{total} requirements claimed: {listed}" if total else "No requirement was claimed"
+    broken = sum(1 for one in found.cases if one.status is Status.ENGINE_ERROR)
+    if broken:
+        text += f"; the suite itself broke in {broken} places, so nothing is decided"
+    text += "."
+    if not run.start.certificate:
+        text += " An ordinary run, which is never a certificate."
+    if run.endpoint_only:
+        text += " Endpoint only: nobody saw the runtime start."
+    return text
+
+
+def _against(run: Judged, found: Results) -> Iterator[Against]:
+    """Yield what blocks the verdict; the many tests of one requirement are one line."""
+    lines = dict.fromkeys(run.summary.verdict.blocking)
+    cases = {f"{one.status} {one.test}: {one.reason}": one for one in found.cases}
+    blocking = [one for line, one in cases.items() if line in lines]
+    entries = [entry for group in (*found.runtime, *found.suite) for entry in group.entries]
+    told: set[str] = set()
+    for status in count(one.status for one in blocking):
+        tests = {one.test for one in blocking if one.status is status}
+        for entry in entries:
+            own = tests.intersection(one.test for one in entry.cases)
+            if own and (entry.level == "MUST" or status is Status.ENGINE_ERROR):
+                told |= own
+                number = "1 test" if len(own) == 1 else f"{len(own)} tests"
+                yield Against(status, f"{entry.id}: {entry.title}", number, entry.id)
+    for line in lines:
+        case = cases.get(line)
+        if case is None:
+            yield Against(None, line, "", "")
+        elif case.test not in told:
+            yield Against(case.status, case.test, case.reason, "")
+
+
+def _checked(report: Report) -> Checked:
+    return Checked(
+        result=report.result,
+        meaning=MEANING[report.result],
+        signer_name=report.signer_name,
+        passed=sum(1 for one in report.checks if one.ok),
+        checks=len(report.checks),
+        findings=tuple(
+            (check.name, one)
+            for check in report.checks
+            if check.name != "verdict"  # the page leads with it
+            for one in check.findings
+        ),
+    )
+
+
+def _badges(run: Judged) -> tuple[Badge, ...]:
+    statuses = run.summary.verdict.by_requirement
+    found = []
+    for name in run.start.profiles:
+        own = count(statuses[one.id] for one in run.ledger.profile(name))
+        passed = own.get(Status.PASSED, 0)
+        found.append(Badge(name, passed, sum(own.values()), next(iter(own))))
+    return tuple(found)
+
+
+def _device(record: Mapping[str, Any]) -> Device:
+    requested, observed = record["requested"], record["observed"]
+    simulated = observed.get("provider") == SIMULATED
+    same = all(observed.get(name) == wanted for name, wanted in requested.items())
+    proof = "the device that was asked for" if same else "another device than asked for"
+    return Device(
+        test=record["test"] or "the whole run",
+        requested=_text(requested.get("uuid")),
+        observed=_text(observed.get("uuid")),
+        name=_text(observed.get("name")),
+        driver=_text(observed.get("driver")),
+        proof="simulated: proves nothing" if simulated else proof,
+        proven=same and not simulated,
+    )
+
+
+def _text(value: object) -> str:
+    return "unknown" if value is None else str(value)
+
+
+def _time(found: Results) -> Bars:
+    groups = (*found.runtime, *found.suite)
+    spent: dict[str, float] = {}
+    for one in groups:
+        spent[one.name] = spent.get(one.name, 0.0) + one.seconds
+    bars = (Bar(name, seconds, duration(seconds)) for name, seconds in spent.items())
+    longest_first = sorted(bars, key=lambda one: -one.value)
+    return Bars("Duration of the tests of each group", tuple(longest_first))
+
+
+def duration(seconds: float) -> str:
+    """Return a duration for people: `0.42 s`, `12.3 s`, `2 min 5 s`."""
+    if seconds >= 100:
+        return f"{int(seconds) // 60} min {int(seconds) % 60} s"
+    return f"{seconds:.1f} s" if seconds >= 10 else f"{seconds:.2f} s"
+
+
+def _remarks(run: Judged) -> tuple[tuple[str, str], ...]:
+    """What happened beside the tests: (kind, text)."""
+    recorded = run.recorded
+    found = [("refused", text) for text in recorded.refusals]
+    found += [("lost", f"{name}: {text}") for name, text in recorded.target_losses.items()]
+    found += [("lost", f"{one['process']}: {one['message']}") for one in recorded.worker_losses]
+    found += [
+        ("warning", f"{one['test']}: {one['message']}" if one["test"] else one["message"])
+        for one in recorded.warnings
+    ]
+    found += [("deselected", one.test) for one in run.plan.deselected]
+    return tuple(found)
+
+
+def _circumstances(run: Judged) -> tuple[tuple[str, str], ...]:
+    start = run.start
+    kind = "certificate" if start.certificate else "ordinary run, no certificate"
+    host = start.host
+    gpus = [str(one.get("name") or one.get("uuid") or "unnamed") for one in start.gpus]
+    plugins = (f"{one.name} {one.version}" for one in start.plugins)
+    rows = [
+        ("kind of run", kind + (", endpoint only" if run.endpoint_only else "")),
+        ("number of this run", f"{start.counter} by this key in its output folder"),
+        ("descriptor", start.target.digest),
+        ("suite", f"{start.suite.version}, {start.suite.digest}"),
+        ("ledger", f"{start.ledger.version}, {start.ledger.digest}"),
+        ("policy", start.policy_digest or "none"),
+        ("challenge", start.challenge or "none"),
+        ("GPUs", ", ".join(gpus) or start.gpu_inventory),
+        ("host", ", ".join(f"{name} {value}" for name, value in sorted(host.items()))),
+        ("pytest plugins", ", ".join(plugins)),
+        ("options", ", ".join(f"{name}={value}" for name, value in start.options.items())),
+    ]
+    return tuple(rows)
+
+
+def _when(wall_ns: str) -> str:
+    moment = datetime.fromtimestamp(int(wall_ns) // 10**9, UTC)
+    return moment.strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,0 +1,270 @@
+"""What the page of a run says, and that it says no more than the verification."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from base64 import b64encode
+from pathlib import Path
+
+import pytest
+
+from pytest_meshnet.evidence.report import ReportError, derive, run_report
+from pytest_meshnet.evidence.report.findings import frames
+from pytest_meshnet.evidence.report.html import page_html
+from pytest_meshnet.evidence.report.page import Page, duration, page_of_bundle
+from pytest_meshnet.evidence.report.results import SHOWN_TRACES
+from pytest_meshnet.evidence.signing.keys import SigningKey
+from pytest_meshnet.evidence.signing.trust import write_trust_file
+from pytest_meshnet.evidence.verify import verify
+from pytest_meshnet.evidence.verify.question import Question
+from pytest_meshnet.ledger.applicability import Fact
+from pytest_meshnet.ledger.status import Status
+from pytest_meshnet.tests.evidence import making
+from pytest_meshnet.tests.evidence.report import samples, structure
+
+
+def page_of(path: Path, key: SigningKey) -> Page:
+    return page_of_bundle(making.trusting_report(path, key))
+
+
+def text_of(path: Path) -> str:
+    return structure.words((path / "report.html").read_text())
+
+
+def test_the_page_leads_with_the_verdict_and_the_signer(tmp_path: Path, key: SigningKey):
+    text = text_of(samples.mixed(tmp_path, key))
+    order = (
+        "reference NOT CONFORMANT",
+        "requirements claimed: 2 failed, 1 not-run, 1 known-failure",
+        "Signed by",
+        key.public.keyid,
+        "core-wire",
+        "What stands against it",
+        "Requirements What the runtime claimed",
+        "Devices Where each",
+        "Claimed and proven Only what",
+        "Where the time went",
+        "Self-checks of the suite What the suite",
+        "can sign a run that never took place",
+    )
+    places = [text.find(one) for one in order]
+    assert -1 not in places, dict(zip(order, places, strict=True))
+    assert places == sorted(places)
+
+
+def test_a_failure_shows_expected_actual_and_the_frames_of_both_sides(
+    tmp_path: Path, key: SigningKey
+):
+    page = (samples.mixed(tmp_path, key) / "report.html").read_text()
+    entry = page[page.index('id="DECODE-02"') : page.index('id="DECODE-03"')]
+    text = structure.words(f"<p {entry}")
+    for one in (
+        making.LEDGER.get("DECODE-02").statement,
+        "Expected a refusal",
+        "row 59 of a long account",
+        "... 3 earlier frames",
+        "→ sent 0.003 s stream 1 decode work='w2'",
+        "← received 0.008 s stream 1 ack work='w2'",
+    ):
+        assert one in text
+    assert entry.count('<li class="sent">') == 1
+    assert entry.count('<li class="received">') == 1
+
+
+def test_a_line_that_is_no_frame_is_a_note():
+    assert [one.way for one in frames(samples.TRACE)] == ["note", "sent", "received"]
+    assert frames(" \n\n") == ()
+
+
+def test_statuses_are_counted_by_requirement_and_self_checks_stand_apart(
+    tmp_path: Path, key: SigningKey
+):
+    page = page_of(samples.mixed(tmp_path, key), key)
+    assert page.results is not None
+    runtime = [one.id for group in page.results.runtime for one in group.entries]
+    suite = [one.id for group in page.results.suite for one in group.entries]
+    claimed = making.LEDGER.profile(making.PROFILE)
+    assert runtime == [one.id for one in claimed if one.subject != "suite"]
+    assert suite == [one.id for one in claimed if one.subject == "suite"]
+    assert suite
+    assert page.results.counts == {
+        Status.FAILED: 2,
+        Status.NOT_RUN: 1,
+        Status.KNOWN_FAILURE: 1,
+        Status.PASSED: len(runtime) - 4,
+    }
+    assert [(one.status, one.label.partition(":")[0]) for one in page.against] == [
+        (Status.FAILED, "DECODE-02"),
+        (Status.FAILED, "DECODE-03"),
+        (Status.NOT_RUN, "OPEN-03"),
+        (Status.KNOWN_FAILURE, "PREFILL-02"),
+    ]
+
+
+def test_devices_and_claims_are_told_apart_by_what_they_prove(tmp_path: Path, key: SigningKey):
+    text = text_of(samples.mixed(tmp_path, key))
+    assert (
+        "GPU-7 GPU-7 NVIDIA GeForce RTX 3060, driver 560.35 the device that was asked for" in text
+    )
+    assert "grants True proven: measured in this run" in text
+    assert "layers 8 told by the runtime" in text
+    assert "decode 14.91 tokens/s" in text
+    assert "warning : the card was warm" in text
+
+
+@pytest.mark.parametrize(
+    ("observed", "proof"),
+    [
+        ({"uuid": "GPU-8"}, "another device than asked for"),
+        ({"uuid": "GPU-7", "provider": "file"}, "simulated: proves nothing"),
+        ({"uuid": None}, "another device than asked for"),
+    ],
+)
+def test_a_device_that_was_not_asked_for_or_not_real_is_no_proof(
+    tmp_path: Path, key: SigningKey, observed: dict[str, str | None], proof: str
+):
+    def extra(writer):
+        writer.recorder.device("t", {"uuid": "GPU-7"}, observed)
+
+    path = samples.make(tmp_path, key, extra=extra)
+    assert f"GPU-7 {observed['uuid'] or 'unknown'} unknown, driver unknown {proof}" in text_of(path)
+
+
+def test_the_page_of_a_passing_run_says_what_it_rests_on(tmp_path: Path, key: SigningKey):
+    path = samples.make(tmp_path, key)
+    page = page_of(path, key)
+    assert (page.headline.word, page.headline.tone) == ("CERTIFIED", "good")
+    assert page.against == ()
+    assert "What stands against it" not in text_of(path)
+
+
+def test_an_ordinary_run_is_never_shown_as_certified(tmp_path: Path, key: SigningKey):
+    path = samples.make(tmp_path, key, certificate=False)
+    page = page_of(path, key)
+    assert page.headline.word == "PASSED"
+    assert "never a certificate" in page.headline.sentence
+    assert b"CERTIFIED" not in (path / "report.html").read_bytes()
+
+
+def test_an_endpoint_is_labelled_in_the_headline(tmp_path: Path, key: SigningKey):
+    def extra(writer):
+        writer.recorder.facts({"launch": Fact(False, "descriptor")})
+
+    writer = making.begin(tmp_path, key)
+    extra(writer)
+    writer.recorder.refusal("nothing answers at 127.0.0.1:1")
+    writer.seal(2, derive)
+    text = text_of(writer.path)
+    assert "REFUSED refused: nothing answers at 127.0.0.1:1" in text
+    assert "endpoint only" in text
+
+
+def test_an_invalid_bundle_shows_none_of_its_results(tmp_path: Path, key: SigningKey):
+    path = samples.make(tmp_path, key)
+    (path / "stranger").touch()
+    page = page_of(path, key)
+    assert (page.headline.word, page.headline.tone, page.results) == ("INVALID", "bad", None)
+    text = structure.words(page_html(page).decode())
+    assert "unexpected-name" in text
+    assert "What to do: copy the bundle again" in text
+    assert "CERTIFIED" not in text
+
+
+def test_a_run_that_was_cut_short_is_incomplete_whatever_it_had_passed(
+    tmp_path: Path, key: SigningKey
+):
+    page = page_of(making.cut_short(tmp_path, key), key)
+    assert (page.headline.word, page.headline.tone) == ("INCOMPLETE", "warn")
+    assert "never sealed" in page.headline.sentence
+
+
+def test_what_the_verification_finds_goes_before_what_the_run_came_to(
+    tmp_path: Path, key: SigningKey
+):
+    def extra(writer):
+        writer.recorder.device("t", {}, {"uuid": "GPU-1", "provider": "file"})
+
+    page = page_of(samples.make(tmp_path, key, extra=extra), key)
+    assert (page.headline.word, page.headline.tone) == ("VALID-FAIL", "bad")
+    assert page.headline.sentence.startswith("The run came to CERTIFIED")
+
+
+def test_the_signer_is_named_only_by_a_trust_file(tmp_path: Path, key: SigningKey):
+    path = samples.make(tmp_path / "out", key)
+    write_trust_file(tmp_path / "trust.toml", key.public, "Ada")
+    with_name = run_report([path], trust=tmp_path / "trust.toml")[0]
+    without = run_report([path])[0]
+    assert "Signed by `Ada`" in with_name
+    assert "VALID-PASS" in with_name
+    assert "a key without a name here" in without
+    assert "UNTRUSTED" in without
+
+
+def test_the_page_allows_itself_its_own_style_and_script_and_nothing_else(
+    tmp_path: Path, key: SigningKey
+):
+    page = (samples.mixed(tmp_path, key) / "report.html").read_text()
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
+    policy = policy.replace("&#39;", "'")
+    assert policy.startswith("default-src 'none'; ")
+    for tag in ("style", "script"):
+        (content,) = re.findall(f"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
+        digest = b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy
+    assert not re.search(r'(?:src|href)="(?!#)', page), "nothing is loaded"
+    assert " style=" not in page
+    assert " on" not in re.sub(
+        r">[^<]*<", "><", page.partition("<body>")[2].partition("<script>")[0]
+    )
+
+
+def test_frames_of_very_many_failures_stay_in_the_bundle(tmp_path: Path, key: SigningKey):
+    tests = [f"conformance/test_decode.py::test_x[{n}]" for n in range(SHOWN_TRACES + 5)]
+    planned = tuple(making.PlannedTest(one, ("DECODE-02",)) for one in tests)
+
+    def extra(writer):
+        for one in tests:
+            writer.recorder.attach_text(one, "frames", samples.TRACE)
+
+    path = samples.make(
+        tmp_path,
+        key,
+        collection=making.Collection(planned),
+        calls={one: {**samples.FAILED, "message": "no"} for one in tests},
+        extra=extra,
+        exit_status=1,
+    )
+    page = (path / "report.html").read_text()
+    assert page.count('class="trace"') == SHOWN_TRACES
+    assert page.count("Its frames are kept in the bundle") == 5
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(0, "0.00 s"), (9.994, "9.99 s"), (12.34, "12.3 s"), (125, "2 min 5 s")]
+)
+def test_durations_are_written_for_people(seconds: float, shown: str):
+    assert duration(seconds) == shown
+
+
+def test_a_mistake_in_a_section_costs_the_page_and_not_the_seal(tmp_path: Path, key: SigningKey):
+    class Broken:
+        media_type = "text/plain; charset=utf-8"
+
+        def sections(self, attachments):
+            return {}["missing"]
+
+    raised = []
+
+    def attempt(run):
+        with pytest.raises(ReportError, match="KeyError: 'missing'") as caught:
+            derive(run, (Broken(),))
+        raised.append(caught)
+        return {}
+
+    def extra(writer):
+        writer.recorder.attach_text(None, "log", "x")
+
+    path = making.make(tmp_path, key, derive=attempt, extra=extra)
+    assert raised
+    assert verify(path, Question()).material.sealed
