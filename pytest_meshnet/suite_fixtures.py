@@ -130,12 +130,18 @@ def _in_process(chosen: Settings, descriptor: Descriptor) -> InProcess | None:
     return lambda: InProcessTransport(*build_small(_mutant_of(chosen), descriptor))
 
 
-def disconnect(config: pytest.Config) -> None:
-    """End what `connect`, `small_shard` and `slow_shard` started."""
+def disconnect(config: pytest.Config) -> str:
+    """End what `connect`, `small_shard` and `slow_shard` started.
+
+    Returns how one of them crashed after the last test that looked, or an empty text.
+    """
+    crash = ""
     for key in (_SLOW, _SMALL, _TARGET):
         if key in config.stash:
+            crash = config.stash[key].unseen_crash() or crash
             config.stash[key].close()
             del config.stash[key]
+    return crash
 
 
 def trace_text(item: pytest.Item) -> str | None:

@@ -199,7 +199,7 @@ class Target:
         if self._running is None or self._running.exit_code is None:
             return
         seen = self._crash_seen
-        lost = self._loss()
+        lost = self._ended()
         if isinstance(lost, TargetLost):
             raise lost
         if self._starts > MAX_RESTARTS:
@@ -238,6 +238,11 @@ class Target:
         return TargetLost(f"the endpoint stopped answering ({failed})")
 
     def _loss(self) -> Exception:
+        lost = self._ended()
+        self._crash_seen = not isinstance(lost, TargetLost)
+        return lost
+
+    def _ended(self) -> Exception:
         assert self._running is not None
         code = self._running.exit_code
         lines = self._running.last_lines()
@@ -245,10 +250,16 @@ class Target:
             return TargetLost(
                 f"the runtime was ended from outside (signal {-code}); last lines:\n{lines}"
             )
-        self._crash_seen = True
         return Nonconformance(
             "a runtime that serves on", f"its process ended with {code}; last lines:\n{lines}"
         )
+
+    def unseen_crash(self) -> str:
+        """How a started runtime ended by itself after the last look at it; empty if it did not."""
+        if self._running is None or self._running.exit_code is None or self._crash_seen:
+            return ""
+        lost = self._ended()
+        return "" if isinstance(lost, TargetLost) else str(lost)
 
     def close(self) -> None:
         """End what was started and give everything back."""

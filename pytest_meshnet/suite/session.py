@@ -170,8 +170,8 @@ def note_internal_error(text: str, run: Run) -> None:
 def finish(session: pytest.Session, exit_status: int, run: Run) -> None:
     """Stop the target, judge the run, set pytest's exit code and seal the evidence."""
     with _engine_errors_end_with_three():
-        if run.reached_out:
-            targets.disconnect(session.config)
+        if run.reached_out and (crash := targets.disconnect(session.config)):
+            run.lose(f"the runtime crashed after the last test: {crash}")
         if _is_worker(session.config):
             output: dict[str, Any] = session.config.workeroutput  # type: ignore[attr-defined]
             output[_OUTPUT] = _output(run)

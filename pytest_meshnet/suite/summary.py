@@ -46,6 +46,7 @@ def write(reporter: pytest.TerminalReporter, run: Run, outcome: Outcome) -> None
 def _write_requirements(reporter: pytest.TerminalReporter, run: Run, outcome: Outcome) -> None:
     _write_groups(reporter, run, outcome)
     _write_reasons(reporter, outcome.judgements)
+    _write_losses(reporter, run.losses, outcome.judgements)
     if outcome.verdict.missing and run.whole and not run.errors:
         names = ", ".join(outcome.verdict.missing)
         reporter.write_line(f"{Status.NOT_RUN}: {NO_TEST_YET}: {names}", yellow=True)
@@ -166,6 +167,16 @@ def _write_reasons(reporter: pytest.TerminalReporter, judged: Iterable[Judgement
     for (status, reason), names in reasons.items():
         first_line = reason.partition("\n")[0]
         reporter.write_line(f"{status}: {first_line}: {', '.join(sorted(names))}", yellow=True)
+
+
+def _write_losses(
+    reporter: pytest.TerminalReporter, losses: Iterable[str], judged: Iterable[Judgement]
+) -> None:
+    """Name what was lost and is no test's reason: it stands against the run all the same."""
+    told = {one.reason for one in judged}
+    for loss in dict.fromkeys(losses):
+        if not any(loss in reason for reason in told):
+            reporter.write_line(f"lost: {loss}", yellow=True)
 
 
 # Verdict ---------------------------------------------------------------------------------------

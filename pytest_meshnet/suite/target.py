@@ -40,9 +40,9 @@ def connect(config: pytest.Config) -> Mapping[str, Fact]:
     return found
 
 
-def disconnect(config: pytest.Config) -> None:
-    """Leave or stop the target."""
-    _module().disconnect(config)
+def disconnect(config: pytest.Config) -> str:
+    """Leave or stop the target. Returns how it crashed after the last test, or an empty text."""
+    return str(_module().disconnect(config))
 
 
 def trace_text(item: pytest.Item) -> str:

@@ -43,6 +43,7 @@ def disconnect(config):
     note(f"disconnect {os.getpid()}")
     if "disconnect_error" in told():
         raise OSError(told()["disconnect_error"])
+    return told().get("crash", "")
 
 
 def trace_text(item):

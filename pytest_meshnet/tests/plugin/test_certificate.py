@@ -68,6 +68,14 @@ def test_a_must_without_a_test_ends_with_three_and_is_named(suite):
     assert result.ret == 3
 
 
+def test_a_runtime_that_crashes_after_the_last_test_is_not_certified(suite):
+    suite.target(crash="its process ended with 7")
+    result = suite.certify()
+    lost = "lost: the runtime crashed after the last test: its process ended with 7"
+    result.stdout.fnmatch_lines([lost, "INCOMPLETE: 3 passed; 1 against it"])
+    assert result.ret == 3
+
+
 def test_a_refusing_target_ends_with_two(suite):
     suite.target(refusal="nothing listens")
     result = suite.certify()

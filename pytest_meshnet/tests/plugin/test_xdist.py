@@ -80,6 +80,14 @@ def test_a_target_lost_in_a_worker_ends_the_run_with_three(suite):
     assert result.ret == 3
 
 
+def test_a_crash_after_the_last_test_of_a_worker_ends_the_run_with_three(suite):
+    suite.target(crash="its process ended with 7")
+    suite.module(TWO)
+    result = suite.run_apart("-n", "1")
+    result.stdout.fnmatch_lines(["lost: the runtime crashed after the last test: *with 7"])
+    assert result.ret == 3
+
+
 def test_a_crashed_worker_leaves_its_test_not_run_and_the_rest_runs(suite):
     suite.module('import os\n@requirement("DECODE-02")\ndef test_a(): os._exit(1)\n' + TWO)
     result = suite.run_apart("-n", "1")

@@ -172,9 +172,11 @@ def test_a_crash_that_no_test_saw_is_a_finding_of_the_next_one() -> None:
         ended, _, _ = select.select([process], [], [], 10)
         os.close(process)
         assert ended, "the runtime did not end"
+        assert "ended with 7" in target.unseen_crash()
         with pytest.raises(Nonconformance, match="ended with 7"):
             target.ensure_alive()
         target.ensure_alive()
+        assert target.unseen_crash() == ""
         assert target.transport.health(ASK, 5).state == pb.SERVING_STATE_SERVING
     finally:
         target.close()
