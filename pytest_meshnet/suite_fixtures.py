@@ -144,10 +144,13 @@ def disconnect(config: pytest.Config) -> str:
     return crash
 
 
-def trace_text(item: pytest.Item) -> str | None:
-    """The last frames of a test, None when it exchanged none."""
+def trace_text(item: pytest.Item, broken: str) -> str | None:
+    """The last frames of a test, None when it exchanged none.
+
+    The frame whose line is in `broken` is marked.
+    """
     shard = item.stash.get(_SHARD, None)
-    return (shard.trace.text() or None) if shard else None
+    return (shard.trace.text(broken=broken) or None) if shard else None
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pytest_meshnet.authoring.exchange.notation import Line
     from pytest_meshnet.authoring.exchange.notation import Script as Exchange
     from pytest_meshnet.ledger.requirements import Requirement
+    from pytest_meshnet.runtime.errors import Nonconformance
     from pytest_meshnet.runtime.scripts.script import Script, Step
     from pytest_meshnet.runtime.shard import ShardUnderTest
     from pytest_meshnet.runtime.target import InProcess, Target
@@ -188,5 +189,6 @@ def _tell_line(line: Line, said: str) -> None:
     click.echo(f"  {line}" + (f"\n      {said}" if line.direction == "<-" else ""))
 
 
-def _tell_finding(one: Requirement, shard: ShardUnderTest, finding: Exception) -> None:
-    click.echo(f"finding: {one.id} is broken\n{finding}\nframes:\n{shard.trace.text()}")
+def _tell_finding(one: Requirement, shard: ShardUnderTest, finding: Nonconformance) -> None:
+    frames = shard.trace.text(broken=finding.broken)
+    click.echo(f"finding: {one.id} is broken\n{finding}\nframes:\n{frames}")

@@ -7,13 +7,21 @@ class Nonconformance(AssertionError):
     """The runtime did what the protocol excludes.
 
     `expected` and `actual` are texts for a person; `hint` says what to try next and may be empty.
+    `frame` is the line of the trace at which the expectation broke, where `actual` does not hold
+    it already.
     """
 
-    def __init__(self, expected: str, actual: str, hint: str = "") -> None:
+    def __init__(self, expected: str, actual: str, hint: str = "", *, frame: str = "") -> None:
         super().__init__(expected, actual, hint)
         self.expected = expected
         self.actual = actual
         self.hint = hint
+        self.frame = frame
+
+    @property
+    def broken(self) -> str:
+        """A text that holds the line of the trace at which the expectation broke, if any does."""
+        return self.frame or self.actual
 
     def __str__(self) -> str:
         lines = [f"expected: {self.expected}", f"actual:   {self.actual}"]

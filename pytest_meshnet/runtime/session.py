@@ -141,7 +141,9 @@ class Session:
             try:
                 frame = self._stream.receive(max(0.0, until - time.monotonic()))
             except TimeoutError as silence:
-                raise Nonconformance("the end of the stream", str(silence)) from None
+                what = "the end of the stream"
+                line = self._trace.silence(self._name, what)
+                raise Nonconformance(what, str(silence), frame=line) from None
             self._trace.received(self._name, frame)
             if isinstance(frame, StreamEnd):
                 self.ended = frame
@@ -167,12 +169,14 @@ class Session:
         try:
             self.client.receive(frame)
         except ProtocolViolation as violation:
-            raise Nonconformance("only answers that are due", str(violation)) from violation
+            what = "only answers that are due"
+            raise Nonconformance(what, str(violation), frame=describe(frame)) from violation
 
     def _silent(self, what: str, silence: str) -> Nonconformance:
         strays = self.client.strays
+        line = self._trace.silence(self._name, what)
         if not strays:
-            return _Silence(what, silence)
+            return _Silence(what, silence, frame=line)
         last = describe(pb.SessionResponse(status=strays[-1]))
         return _Silence(what, f"{silence}; before, a status that names no unit in flight: {last}")
 
@@ -180,7 +184,8 @@ class Session:
         assert self.ended is not None
         status = self.client.ended
         because = f" after {describe(pb.SessionResponse(status=status))}" if status else ""
-        return Nonconformance(what, f"the stream ended with {self.ended.code}{because}")
+        found = f"the stream ended with {self.ended.code}{because}"
+        return Nonconformance(what, found, frame="" if status else describe(self.ended))
 
     def _breakdown(self, what: str) -> Exception | None:
         """Why the stream broke off, when its target is lost or crashed; None when that lives."""
@@ -224,11 +229,13 @@ class Session:
         if exchange.ack is None and status is not None:
             raise Nonconformance(expected, describe(pb.SessionResponse(status=status)))
         if not exchange.applied:
-            raise Nonconformance(expected, "acked as a duplicate" if exchange.ack else "no answer")
+            found = "acked as a duplicate" if exchange.ack else "no answer"
+            raise Nonconformance(expected, found, frame=_answer_of(exchange))
         if bool(exchange.results) != exchange.wants_result:
             raise Nonconformance(
                 f"{int(exchange.wants_result)} result(s) for work {exchange.work_id!r}",
                 f"{len(exchange.results)}",
+                frame=_answer_of(exchange),
             )
         return exchange
 
@@ -240,15 +247,14 @@ class Session:
         expected = f"work {exchange.work_id!r} refused"
         if exchange.ack is not None:
             what = "applied" if exchange.applied else "acked as a duplicate"
-            raise Nonconformance(expected, f"it was {what}")
+            raise Nonconformance(expected, f"it was {what}", frame=_answer_of(exchange))
         status = exchange.status or self.client.ended
         if status is None:
             raise Nonconformance(expected, "no answer")
         check_code(status, *codes)
         if exchange.results:
-            raise Nonconformance(
-                f"only a status for work {exchange.work_id!r}", "a result came too"
-            )
+            only = f"only a status for work {exchange.work_id!r}"
+            raise Nonconformance(only, "a result came too", frame=_answer_of(exchange))
         return status
 
     def tail(self, exchange: Exchange) -> TailResult:
@@ -313,6 +319,13 @@ class Session:
         """
         message = self.client.decode(tensor, full=full)
         return self.result(self.send_unit(message))
+
+
+def _answer_of(exchange: Exchange) -> str:
+    """The line of the trace with the ack or the status of a unit; empty while there is none."""
+    if exchange.ack is not None:
+        return describe(pb.SessionResponse(ack=exchange.ack))
+    return describe(pb.SessionResponse(status=exchange.status)) if exchange.status else ""
 
 
 def rows_of(exchanges: Sequence[Exchange]) -> Rows:

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     Rows = NDArray[np.float32]
 
 
+_CALL = "call"
+"""What stands in a trace in place of the stream of a unary call."""
+
+
 @dataclass(frozen=True, slots=True)
 class Boundary:
     """The tensor that crosses a seam: its name, its dtype, and the shape behind [1, n]."""
@@ -217,10 +221,12 @@ class ShardUnderTest:
             route_session_id=seam.session_id,
             route_epoch=seam.epoch,
         )
+        self.trace.sent(_CALL, request)
         try:
             response = self.transport.release(request, self.answer_time)
         except UnaryFailed as failed:
-            return self._carried(failed, "Release"), False
+            response = pb.ReleaseResponse(error=self._carried(failed, "Release"))
+        self.trace.received(_CALL, response)
         return response.error, response.released
 
     def cancel(self, seam: Seam, work_id: str = "") -> tuple[pb.ShardError, int]:
@@ -231,10 +237,12 @@ class ShardUnderTest:
             route_epoch=seam.epoch,
             work_id=work_id,
         )
+        self.trace.sent(_CALL, request)
         try:
             response = self.transport.cancel(request, self.answer_time)
         except UnaryFailed as failed:
-            return self._carried(failed, "Cancel"), 0
+            response = pb.CancelResponse(error=self._carried(failed, "Cancel"))
+        self.trace.received(_CALL, response)
         return response.error, response.cancelled_work_items
 
     def _carried(self, failed: UnaryFailed, call: str) -> pb.ShardError:

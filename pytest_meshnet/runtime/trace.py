@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.runtime.transport import StreamEnd
 
 KEPT_FRAMES = 200
+HERE = "   <== HERE"
+"""Stands behind the frame at which an expectation broke."""
 
-Frame = pb.SessionRequest | pb.SessionResponse | StreamEnd | bytes
+Call = pb.ReleaseRequest | pb.ReleaseResponse | pb.CancelRequest | pb.CancelResponse
+Frame = pb.SessionRequest | pb.SessionResponse | StreamEnd | bytes | Call
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +46,46 @@ class Trace:
         """Note a frame from the runtime."""
         self._add(stream, "<-", frame)
 
-    def _add(self, stream: str, direction: str, frame: Frame) -> None:
-        since = time.monotonic() - self._began
-        self._lines.append(TraceLine(since, stream, direction, describe(frame)))
+    def silence(self, stream: str, due: str) -> str:
+        """Note that nothing came where something was due, and return the line's text."""
+        text = f"nothing, where {due} was due"
+        self._note(stream, "<-", text)
+        return text
 
-    def text(self, last: int = 40) -> str:
-        """The last lines; says how many came before them."""
-        lines = list(self._lines)[-last:]
-        before = len(self._lines) - len(lines)
-        head = [f"... {before} earlier frames"] if before > 0 else []
-        return "\n".join([*head, *map(str, lines)])
+    def _add(self, stream: str, direction: str, frame: Frame) -> None:
+        self._note(stream, direction, describe(frame))
+
+    def _note(self, stream: str, direction: str, text: str) -> None:
+        since = time.monotonic() - self._began
+        self._lines.append(TraceLine(since, stream, direction, text))
+
+    def text(self, last: int = 40, broken: str = "") -> str:
+        """The last lines; says how many came before and after them.
+
+        The newest answer whose text is in `broken` is marked, and always among the lines.
+        """
+        lines = list(self._lines)
+        place = _place(lines, broken)
+        stop = len(lines) if place is None else min(len(lines), max(place + last // 4, last))
+        start = max(0, stop - last)
+        if place is None or place >= len(lines) - last:
+            start, stop = max(0, len(lines) - last), len(lines)
+        shown = [
+            f"{line}{HERE}" if number == place else str(line)
+            for number, line in enumerate(lines[start:stop], start)
+        ]
+        before, after = start, len(lines) - stop
+        head = [f"... {before} earlier frames"] if before else []
+        tail = [f"... {after} later frames"] if after else []
+        return "\n".join([*head, *shown, *tail])
+
+
+def _place(lines: Sequence[TraceLine], broken: str) -> int | None:
+    if not broken:
+        return None
+    numbered = enumerate(lines)
+    found = [n for n, line in numbered if line.direction == "<-" and line.text in broken]
+    return found[-1] if found else None
 
 
 def describe(frame: Frame) -> str:
@@ -61,10 +94,27 @@ def describe(frame: Frame) -> str:
         return f"{len(frame)} raw bytes"
     if isinstance(frame, StreamEnd):
         return f"end {frame.code} {frame.detail}".rstrip()
+    if not isinstance(frame, pb.SessionRequest | pb.SessionResponse):
+        return _call(frame)
     kind = frame.WhichOneof("kind")
     if kind is None:
         return "a message of no known kind"
     return f"{kind} {_BODY[kind](getattr(frame, kind))}".rstrip()
+
+
+def _call(message: Call) -> str:
+    """A unary call or its reply."""
+    name = type(message).__name__.removesuffix("Request").removesuffix("Response")
+    if isinstance(message, pb.ReleaseRequest | pb.CancelRequest):
+        work = f" work={message.work_id!r}" if isinstance(message, pb.CancelRequest) else ""
+        return f"{name} session={message.route_session_id!r} epoch={message.route_epoch}{work}"
+    if isinstance(message, pb.ReleaseResponse):
+        told = f"released={message.released}"
+    else:
+        told = f"cancelled_work_items={message.cancelled_work_items}"
+    error = message.error
+    why = f" {_name(pb.ErrorCode, error.code)} {error.detail!r}" if error.code else ""
+    return f"{name} {told}{why}"
 
 
 def _open(message: pb.SessionOpen) -> str:

@@ -235,13 +235,13 @@ def _xfail(call: pytest.CallInfo[None], report: pytest.TestReport) -> str | None
 def _finding(
     item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport, run: Run
 ) -> Finding:
-    frames = targets.trace_text(item)
+    leaves = _leaves(call.excinfo.value) if call.excinfo else ()
+    told = next((one for one in leaves if isinstance(one, Nonconformance)), None)
+    frames = targets.trace_text(item, told.broken if told else "")
     if frames:
         report.sections.append((FRAMES, frames))
         if run.feed is not None:
             run.feed.recorder.attach_text(collection.test_id(item), "frames", frames)
-    leaves = _leaves(call.excinfo.value) if call.excinfo else ()
-    told = next((one for one in leaves if isinstance(one, Nonconformance)), None)
     return Finding(
         expected=told.expected if told else "",
         actual=told.actual if told else "",

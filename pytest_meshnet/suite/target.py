@@ -45,9 +45,12 @@ def disconnect(config: pytest.Config) -> str:
     return str(_module().disconnect(config))
 
 
-def trace_text(item: pytest.Item) -> str:
-    """Return the last frames of a test, decoded for a person; empty when there are none."""
-    return _module().trace_text(item) or ""
+def trace_text(item: pytest.Item, broken: str) -> str:
+    """Return the last frames of a test, decoded for a person; empty when there are none.
+
+    The frame whose line is in `broken` is marked.
+    """
+    return _module().trace_text(item, broken) or ""
 
 
 def _module() -> Any:

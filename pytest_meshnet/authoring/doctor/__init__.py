@@ -62,7 +62,9 @@ def _look(
         found = Problem(lost.reason, "find out who ended the runtime; nothing was wrong before")
     except Nonconformance as finding:
         found = Problem(
-            f"expected {finding.expected}; found {finding.actual}", finding.hint or _BY_FRAMES
+            f"expected {finding.expected}; found {finding.actual}",
+            finding.hint or _BY_FRAMES,
+            finding.broken,
         )
     else:
         tell(f"{PASS:<12}{number:>2} {check.title}: {seen}")
@@ -71,7 +73,7 @@ def _look(
     return found
 
 
-_BY_FRAMES = "compare the last frame below with what was expected"
+_BY_FRAMES = "compare the marked frame below with what was expected"
 
 
 def _tell_problem(
@@ -80,7 +82,7 @@ def _tell_problem(
     said = [f"fix: {problem.cure}"]
     if check.explain:
         said.append(f"more: pytest-meshnet explain {check.explain}")
-    if patient.shard is not None and (frames := patient.shard.trace.text()):
+    if patient.shard is not None and (frames := patient.shard.trace.text(broken=problem.frame)):
         said.append(f"frames:\n{frames}")
     if patient.running is not None and patient.running.exit_code is not None:
         code = patient.running.exit_code

@@ -59,14 +59,15 @@ def open(patient: Patient) -> str:
         raise Problem(
             f"accepted says session {answer.route_session_id!r} epoch {answer.route_epoch}",
             f"repeat route_session_id and route_epoch of the open: {session_id!r}, epoch 1",
+            describe(pb.SessionResponse(accepted=answer)),
         )
     return "accepted"
 
 
 def limits(patient: Patient) -> str:
-    flow = patient.opened.client.accepted
-    assert flow is not None, "accepted comes before"
-    settled = flow.flow_control
+    accepted = patient.opened.client.accepted
+    assert accepted is not None, "accepted comes before"
+    settled = accepted.flow_control
     zero = [
         name
         for name in ("max_inflight_chunks", "max_chunk_bytes", "max_prefill_chunk_tokens")
@@ -76,6 +77,7 @@ def limits(patient: Patient) -> str:
         raise Problem(
             f"accepted.flow_control has no {', '.join(zero)}",
             "settle each to the smaller of what is proposed and what you report (0 proposes none)",
+            describe(pb.SessionResponse(accepted=accepted)),
         )
     return (
         f"{settled.credits_granted} credit(s), {settled.max_inflight_chunks} in flight, "
@@ -109,6 +111,7 @@ def _past_len(exchange: Exchange, expected: int) -> None:
         raise Problem(
             f"the ack of {exchange.work_id} says past_len {found}, expected {expected}",
             "past_len is first_position + token_count of the unit",
+            describe(pb.SessionResponse(ack=exchange.ack)),
         )
 
 

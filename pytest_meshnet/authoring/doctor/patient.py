@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
 
 class Problem(Exception):
-    """What a check found, and what to do about it."""
+    """What a check found, what to do about it, and the line of the trace that shows it."""
 
-    def __init__(self, found: str, cure: str) -> None:
+    def __init__(self, found: str, cure: str, frame: str = "") -> None:
         super().__init__(found)
         self.found = found
         self.cure = cure
+        self.frame = frame or found
 
 
 @dataclass(slots=True)

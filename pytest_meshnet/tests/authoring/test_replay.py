@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from pytest_meshnet import cli
 from pytest_meshnet.runtime.scripts.script import from_json
+from pytest_meshnet.runtime.trace import HERE
 from pytest_meshnet.tests.authoring.bent import bent_runtime, descriptor_at
 
 FORGETFUL = "reference:duplicate-after-a-miss-drops-the-state"
@@ -27,16 +28,13 @@ def in_process(what: object, target: str = "reference") -> tuple[int, str]:
     return replay(what, "--target", target, "--transport", "in-process")
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sequence that a run of the suite found on a mutant, where its report says it is."""
-    basetemp = tmp_path_factory.mktemp("run") / "tmp"
-    run = subprocess.run(
+def run(target: str, test: str, *args: str) -> str:
+    """What a run of one test prints that must fail on a relative of the reference, in process."""
+    done = subprocess.run(
         [
-            *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:randomly"),
-            *(f"--basetemp={basetemp}", "--meshnet-suite=conformance", "-q"),
-            *(f"--meshnet-target={FORGETFUL}", "--meshnet-transport=in-process"),
-            "conformance/test_robust_sequences.py",
+            *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:randomly", "-q"),
+            *("--meshnet-suite=conformance", "--meshnet-transport=in-process", *args),
+            *(f"--meshnet-target={target}", test),
         ],
         capture_output=True,
         text=True,
@@ -44,10 +42,29 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
         check=False,
         cwd=Path(__file__).parents[3],
     )
-    assert run.returncode == 1, run.stdout + run.stderr
-    named = re.search(r"try: +pytest-meshnet replay (/\S+) --target", run.stdout)
-    assert named, run.stdout
+    assert done.returncode == 1, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sequence that a run of the suite found on a mutant, where its report says it is."""
+    basetemp = tmp_path_factory.mktemp("run") / "tmp"
+    shown = run(FORGETFUL, "conformance/test_robust_sequences.py", f"--basetemp={basetemp}")
+    named = re.search(r"try: +pytest-meshnet replay (/\S+) --target", shown)
+    assert named, shown
     return Path(named[1])
+
+
+def test_a_failing_test_shows_the_statement_and_marks_the_frame_that_breaks_it() -> None:
+    test = (
+        "conformance/test_decode.py::test_a_wrong_length_is_a_cache_miss_that_tells_the_right_one"
+    )
+    report = run("reference:answers-one-too-high", test).partition(" failed DECODE-02 ")[2]
+    assert "DECODE-02: Wrong length is a miss: expected_past_len one too low or one" in report
+    marked = [line for line in report.splitlines() if line.endswith(HERE)]
+    assert len(marked) == 1
+    assert "<- ack work=" in marked[0]
 
 
 def test_a_sequence_that_a_run_kept_fails_again_on_the_mutant(kept: Path) -> None:

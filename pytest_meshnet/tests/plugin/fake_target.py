@@ -46,7 +46,7 @@ def disconnect(config):
     return told().get("crash", "")
 
 
-def trace_text(item):
+def trace_text(item, broken):
     return told().get("frames")
 
 
