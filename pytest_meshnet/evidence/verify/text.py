@@ -107,9 +107,14 @@ def refused(message: str, as_json: bool) -> str:
 
 
 def as_text(report: Report) -> str:
-    """Return the answer for a person, free of control characters from the bundle."""
+    """Return the answer for a person, free of control characters from the bundle.
+
+    The verdict comes first, then who signed, what was claimed and what is proven, and each finding
+    with what to do. Of an invalid bundle no result and no claim is repeated.
+    """
     lines = [f"{report.result}  (exit {report.result.exit_code}): {MEANING[report.result]}", ""]
-    for section in (_run, _signed, _tests, _claimed, _findings):
+    believed = () if report.result is Result.INVALID else (_tests, _proven)
+    for section in (_signed, _run, *believed, _findings):
         lines += section(report)
     lines += ["", "What a signature cannot show", *(f"  - {one}" for one in LIMITS)]
     return "\n".join(map(printable, lines)) + "\n"
@@ -163,25 +168,27 @@ def _some(lines: tuple[str, ...]) -> list[str]:
     return [*lines[:SHOWN], *more]
 
 
-def _claimed(report: Report) -> Iterator[str]:
+def _proven(report: Report) -> Iterator[str]:
     rows = claims(report.material.start, report.material.recorded)
-    if rows:
-        yield from ("", "Claimed and proven")
-        width = max(len(one.name) for one in rows)
-        yield from (f"  {one.name:{width}}  {one.value}  ({one.standing})" for one in rows)
+    width = max((len(one.name) for one in rows), default=0)
+    for title, proven in (("Proven", True), ("Claimed, not proven", False)):
+        chosen = [one for one in rows if one.proven is proven]
+        yield from ("", title) if chosen else ()
+        yield from (f"  {one.name:{width}}  {one.value}  ({one.standing})" for one in chosen)
+
+
+_NOTHING_TO_DO = "nothing; it changes no result"
 
 
 def _findings(report: Report) -> Iterator[str]:
-    yield ""
-    broken = [check for check in report.checks if check.findings]
     good = sum(1 for check in report.checks if check.ok)
-    yield f"Checks: {good} of {len(report.checks)} found nothing against the bundle"
+    yield from ("", f"Checks: {good} of {len(report.checks)} found nothing against the bundle")
     for severity in Severity:
-        for check in broken:
+        for check in report.checks:
             chosen = [one for one in check.findings if one.severity is severity]
             for one in chosen[:SHOWN]:
-                yield f"  {severity}: {one.message} [{check.name}: {one.code}]"
-                if one.hint:
-                    yield f"      do: {one.hint}"
+                yield f"  {severity}: {one.message}"
+                yield f"      do: {one.hint or _NOTHING_TO_DO}"
+                yield f"      check: {check.name}, reason code {one.code}"
             if len(chosen) > SHOWN:
                 yield f"  {severity}: {len(chosen) - SHOWN} more like these [{check.name}]"

@@ -38,14 +38,22 @@ def test_the_text_leads_with_the_verdict_and_ends_with_what_no_signature_shows(
     assert lines[0].startswith("VALID-FAIL  (exit 1)")
     places = [
         next(number for number, line in enumerate(lines) if line.startswith(start))
-        for start in ("signer", "Claimed and proven", "Checks:", "What a signature cannot show")
+        for start in (
+            "signer",
+            "run ",
+            "verdict",
+            "Claimed, not proven",
+            "Checks:",
+            "What a signature cannot show",
+        )
     ]
     assert places == sorted(places)
     assert key.public.keyid in text
     assert key.public.raw_sha256 in text
     assert f"failed {RUNTIME_TEST}: expected: 1" in text
     assert "fail: NOT CONFORMANT" in text
-    assert "      do: " in text
+    assert "      do: see the failed tests with `pytest-meshnet report`" in lines
+    assert "      check: verdict, reason code not-conformant" in lines
     assert "can sign a run that never took place" in lines[places[-1] + 1]
 
 
@@ -57,7 +65,8 @@ def test_claimed_and_proven_facts_are_told_apart(tmp_path: Path, key: SigningKey
         writer.recorder.device(None, {}, {"uuid": "GPU-2", "provider": "file"})
 
     artifacts = (Named("model.gguf", "ab"),)
-    text = run_verify(making.make(tmp_path, key, extra=extra, artifacts=artifacts))[0]
+    made = making.make(tmp_path, key, extra=extra, artifacts=artifacts, gpus=({"uuid": "GPU-1"},))
+    text = run_verify(made)[0]
     text = "\n".join(" ".join(line.split()) for line in text.splitlines())
     for line in (
         "backend numpy (told by the runtime)",
@@ -68,6 +77,27 @@ def test_claimed_and_proven_facts_are_told_apart(tmp_path: Path, key: SigningKey
         "device of the run GPU-2 (simulated: proves nothing)",
     ):
         assert line in text
+    proven, _, claimed = text.partition("Proven")[2].partition("Claimed, not proven")
+    assert [line.split()[0] for line in proven.split("\n") if line] == ["grants", "device"]
+    assert "device of the run" in claimed
+
+
+def test_every_finding_says_what_to_do(tmp_path: Path, key: SigningKey):
+    making.make(tmp_path, key)
+    text = run_verify(making.make(tmp_path, key))[0]
+    assert text.count("      do: ") == text.count("reason code ") == 2
+    assert "note: run 2 by this key" in text
+    assert "      do: ask to see those runs too" in text
+
+
+def test_of_an_invalid_bundle_no_result_and_no_claim_is_repeated(tmp_path: Path, key: SigningKey):
+    path = making.make(tmp_path, key)
+    (path / "stranger").touch()
+    text = run_verify(path)[0]
+    assert text.startswith("INVALID")
+    assert "CERTIFIED" not in text
+    assert "Claimed" not in text
+    assert "unexpected-name" in text
 
 
 def test_an_endpoint_that_nobody_saw_start_is_labelled(tmp_path: Path, key: SigningKey):

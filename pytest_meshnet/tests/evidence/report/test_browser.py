@@ -1,0 +1,249 @@
+"""The pages in a real Chromium: from a file, without a network, by keyboard, on a phone, at night.
+
+Needs the extra `browser` and Debian's packages chromium and chromium-driver; where they are not
+there, every test says that it did not run.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_meshnet.evidence.documents import Named
+from pytest_meshnet.evidence.report import run_report
+from pytest_meshnet.evidence.report.measured import Measured
+from pytest_meshnet.evidence.signing.keys import SigningKey
+from pytest_meshnet.tests.evidence import making
+from pytest_meshnet.tests.evidence.report import samples
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+AXE = find_spec("axe_core_python")
+
+pytestmark = [
+    pytest.mark.skipif(
+        CHROMIUM is None or DRIVER is None,
+        reason="NOT TESTED IN A BROWSER: apt-get install chromium chromium-driver",
+    ),
+    pytest.mark.skipif(
+        AXE is None or find_spec("selenium") is None,
+        reason="NOT TESTED IN A BROWSER: pip install pytest-meshnet[browser]",
+    ),
+]
+
+PHONE, DESKTOP = (360, 740), (1200, 900)
+UNBROKEN = "meshnet-runtime-" + "x" * 200
+
+
+class Browser:
+    """A Chromium that has no network."""
+
+    def __init__(self, driver: Any) -> None:
+        self.driver = driver
+        self.send("Network.enable", {})
+        offline = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
+        self.send("Network.emulateNetworkConditions", offline)
+
+    def send(self, method: str, parameters: dict[str, Any]) -> None:
+        self.driver.execute_cdp_cmd(method, parameters)
+
+    def look(
+        self,
+        page: Path,
+        size: tuple[int, int] = DESKTOP,
+        *,
+        dark: bool = False,
+        script: bool = True,
+        place: str = "",
+    ) -> None:
+        """Load a page from its file."""
+        width, height = size
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.send("Emulation.setDeviceMetricsOverride", metrics)
+        self.send("Emulation.setEmulatedMedia", {"features": [scheme]})
+        self.send("Emulation.setScriptExecutionDisabled", {"value": not script})
+        self.driver.get("about:blank")
+        self.driver.get(page.as_uri() + place)
+
+    def run(self, script: str, *values: Any) -> Any:
+        return self.driver.execute_script(script, *values)
+
+    def find(self, selector: str) -> Any:
+        return self.driver.find_element("css selector", selector)
+
+    def shown(self, selector: str) -> list[str]:
+        """Return the ids of the elements of a selector that a person can see."""
+        found = self.driver.find_elements("css selector", selector)
+        return [one.get_attribute("id") for one in found if one.is_displayed()]
+
+    def press(self, *keys: str) -> None:
+        from selenium.webdriver import ActionChains
+
+        ActionChains(self.driver).send_keys(*keys).perform()
+
+    def focused(self) -> Any:
+        return self.driver.switch_to.active_element
+
+    def tab_to(self, selector: str) -> None:
+        """Press Tab until an element of the selector has the focus."""
+        from selenium.webdriver import Keys
+
+        for _ in range(60):
+            self.press(Keys.TAB)
+            if self.run("return document.activeElement.matches(arguments[0])", selector):
+                return
+        raise AssertionError(f"no Tab leads to {selector}")
+
+    def complaints(self) -> list[str]:
+        """Return what axe-core finds serious or critical."""
+        assert AXE is not None
+        assert AXE.origin is not None
+        source = Path(AXE.origin).with_name("axe.min.js").read_text(encoding="utf-8")
+        self.run(source)
+        found = self.driver.execute_async_script(
+            "const done = arguments[arguments.length - 1];"
+            "axe.run(document, {resultTypes: ['violations']}).then(found => done(found.violations))"
+        )
+        return [
+            f"{one['impact']} {one['id']}: {node['html'][:200]} {node.get('failureSummary')}"
+            for one in found
+            for node in one["nodes"]
+            if one["impact"] in ("serious", "critical")
+        ]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    from selenium import webdriver
+    from selenium.webdriver.chrome.options import Options
+    from selenium.webdriver.chrome.service import Service
+
+    options = Options()
+    options.binary_location = CHROMIUM
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(argument)
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    try:
+        yield Browser(driver)
+    finally:
+        driver.quit()
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    out, key = tmp_path_factory.mktemp("pages"), SigningKey.make_ephemeral()
+    target = Named(UNBROKEN, making.TARGET.digest)
+    failing = samples.mixed(out / "a", key, target=target)
+    good = samples.make(out / "b", key)
+    bundles = [failing, good, samples.make(out / "c", key, target=target)]
+    assert run_report(bundles, html=out / "matrix.html", providers=(Measured(),))[1] == 0
+    return {"page": failing / "report.html", "matrix": out / "matrix.html"}
+
+
+ENTRIES = "#results .entry"
+FALLEN = {"DECODE-02", "DECODE-03", "OPEN-03", "PREFILL-02"}
+
+
+def test_it_opens_from_a_file_without_a_network_and_without_a_complaint(
+    browser: Browser, pages: dict[str, Path]
+):
+    for page in pages.values():
+        browser.look(page)
+        assert browser.driver.get_log("browser") == [], "no blocked style, script or request"
+        names = "return performance.getEntriesByType('resource').map(one => one.name)"
+        assert browser.run(names) == []
+        assert UNBROKEN in browser.find("body").text
+
+
+def test_the_filters_narrow_by_status_and_by_text(browser: Browser, pages: dict[str, Path]):
+    browser.look(pages["page"])
+    browser.find("#filter input[value=passed]").click()
+    assert set(browser.shown(ENTRIES)) == FALLEN
+    browser.find("#filter-text").send_keys("Wrong LENGTH")
+    assert browser.shown(ENTRIES) == ["DECODE-02"]
+    total = len(browser.driver.find_elements("css selector", ENTRIES))
+    assert browser.find("#filter-told").text == f"1 of {total} requirements shown"
+    browser.find("#filter-text").clear()
+    browser.find("#filter-text").send_keys("row 59 of a long account")
+    assert browser.shown(ENTRIES) == ["DECODE-02"], "a text deep in a failure is found"
+    assert browser.shown("#self-checks"), "the filter is about requirements only"
+
+
+def test_a_long_failure_unfolds(browser: Browser, pages: dict[str, Path]):
+    browser.look(pages["page"])
+    account = browser.find("#DECODE-02 details.long pre")
+    assert not account.is_displayed()
+    browser.find("#DECODE-02 details.long summary").click()
+    assert account.is_displayed()
+    assert "row 59 of a long account" in account.text
+
+
+def test_a_link_to_a_requirement_unfolds_its_group(browser: Browser, pages: dict[str, Path]):
+    browser.look(pages["page"], place="#OPEN-01")
+    assert browser.find("#OPEN-01 .statement").is_displayed()
+
+
+def test_everything_can_be_done_by_keyboard(browser: Browser, pages: dict[str, Path]):
+    from selenium.webdriver import Keys
+
+    browser.look(pages["page"])
+    browser.press(Keys.TAB)
+    assert browser.focused().text == "Skip to the results"
+    browser.tab_to("#filter input[value=failed]")
+    browser.press(Keys.SPACE)
+    assert "DECODE-02" not in browser.shown(ENTRIES)
+    browser.press(Keys.SPACE)
+    browser.tab_to("#filter-text")
+    browser.press("DECODE-02")
+    assert browser.shown(ENTRIES) == ["DECODE-02"]
+    browser.tab_to("#DECODE-02 details.long summary")
+    assert browser.run("return getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    browser.press(Keys.ENTER)
+    assert browser.find("#DECODE-02 details.long pre").is_displayed()
+
+
+def test_without_a_script_everything_is_there_but_the_filter(
+    browser: Browser, pages: dict[str, Path]
+):
+    browser.look(pages["page"], script=False)
+    assert not browser.find("#filter").is_displayed()
+    browser.find("#DECODE-02 details.long summary").click()
+    assert "row 59" in browser.find("#DECODE-02 details.long pre").text
+    browser.find("#results > .group > summary").click()
+    assert browser.find("#OPEN-01").is_displayed()
+
+
+@pytest.mark.parametrize("name", ["page", "matrix"])
+def test_on_a_phone_nothing_reaches_over_the_edge(
+    browser: Browser, pages: dict[str, Path], name: str
+):
+    browser.look(pages[name], PHONE)
+    browser.run("for (const one of document.querySelectorAll('details')) one.open = true")
+    assert browser.run("return document.documentElement.scrollWidth") <= PHONE[0]
+
+
+def test_the_look_for_complaints_finds_what_is_wrong(browser: Browser, pages: dict[str, Path]):
+    browser.look(pages["matrix"])
+    browser.run("document.querySelector('h1').style.color = '#ddd'")
+    browser.run("document.querySelector('main').append(document.createElement('img'))")
+    found = " ".join(browser.complaints())
+    assert "color-contrast" in found
+    assert "image-alt" in found
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("name", ["page", "matrix"])
+def test_it_is_readable_for_everybody_in_light_and_in_dark(
+    browser: Browser, pages: dict[str, Path], name: str, dark: bool
+):
+    browser.look(pages[name], dark=dark)
+    browser.run("for (const one of document.querySelectorAll('details')) one.open = true")
+    background = browser.run("return getComputedStyle(document.body).backgroundColor")
+    darkness = sum(map(int, background.removeprefix("rgb(").removesuffix(")").split(",")))
+    assert (darkness < 200) is dark
+    assert browser.complaints() == []
