@@ -144,6 +144,12 @@ class Ledger:
         return f"unknown requirement {requirement_id!r} in ledger {self.version}: {hint}"
 
 
+def own_ledgers() -> tuple[Path, ...]:
+    """Return the ledger of the protocol and those of acceptance suites, which judge other runs."""
+    acceptance = layout.folder("acceptance").glob("*/requirements.toml")
+    return layout.folder("conformance") / "requirements.toml", *sorted(acceptance)
+
+
 def _belongs(requirement: Requirement, profile: str) -> bool:
     if profile == CORE_WIRE:
         return requirement.profile == "core" and requirement.group in CORE_WIRE_GROUPS

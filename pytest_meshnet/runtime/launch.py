@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,9 +16,9 @@ from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.runtime.descriptor import Command, Launch
 from pytest_meshnet.runtime.errors import Refusal
 from pytest_meshnet.runtime.grpc_transport import GrpcTransport
+from pytest_meshnet.runtime.ports import HOST, free_port
 from pytest_meshnet.runtime.transport import UnaryFailed
 
-HOST = "127.0.0.1"
 LOG_LINES = 15
 
 # How long one readiness call may connect before the process is looked at again, in seconds.
@@ -27,13 +26,6 @@ _LOOK = 0.5
 
 # Limit of a command of the descriptor, in seconds.
 _COMMAND = 30.0
-
-
-def free_port() -> int:
-    """An ephemeral port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
 
 
 def fill(command: Command, words: Mapping[str, str]) -> list[str]:

@@ -26,13 +26,12 @@ def trend(values: Sequence[float]) -> float | None:
 
 def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float | None:
     """Return Spearman's rho of two series of one length, None where one of them is constant."""
-    ranks = _ranks(one), _ranks(other)
     middle = (len(one) + 1) / 2
-    away = [[rank - middle for rank in each] for each in ranks]
-    sizes = [sum(value * value for value in each) for each in away]
-    if not all(sizes):
+    left, right = ([rank - middle for rank in _ranks(each)] for each in (one, other))
+    size = sum(value * value for value in left) * sum(value * value for value in right)
+    if not size:
         return None
-    return sum(a * b for a, b in zip(*away, strict=True)) / math.sqrt(sizes[0] * sizes[1])
+    return sum(a * b for a, b in zip(left, right, strict=True)) / math.sqrt(size)
 
 
 def _pairs(count: int) -> int:

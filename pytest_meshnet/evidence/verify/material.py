@@ -26,7 +26,7 @@ from pytest_meshnet.evidence.signing.dsse import Envelope
 from pytest_meshnet.evidence.signing.keys import KeyRefused, PublicKey
 from pytest_meshnet.evidence.strict import StrictError
 from pytest_meshnet.evidence.summary import Summary, summarize
-from pytest_meshnet.ledger.requirements import Ledger, LedgerError
+from pytest_meshnet.ledger.requirements import Ledger, LedgerError, own_ledgers
 
 T = TypeVar("T")
 
@@ -92,8 +92,8 @@ class Material:
 def read_material(root: Path, accepted_ledgers: tuple[str, ...] = ()) -> Material:
     """Read a bundle folder. Raises OSError when it is no readable folder.
 
-    The run is judged by the suite's own ledger, or by the bundle's copy of one whose digest is in
-    `accepted_ledgers`; by no other.
+    The run is judged by one of the suite's own ledgers, or by the bundle's copy of one whose
+    digest is in `accepted_ledgers`; by no other.
     """
     material = Material(root.resolve(strict=True))
     _scan(material)
@@ -210,10 +210,12 @@ def _read_journals(material: Material) -> None:
 
 
 def _find_ledger(material: Material, accepted: tuple[str, ...]) -> Ledger | None:
-    ours = Ledger.load()
-    if material.start is None or material.start.ledger.digest == ours.digest:
-        return ours
+    if material.start is None:
+        return Ledger.load()
     digest = material.start.ledger.digest
+    for path in own_ledgers():
+        if (ours := Ledger.load(path)).digest == digest:
+            return ours
     copy = f"artifacts/sha256/{digest}"
     if digest not in accepted or copy not in material.files:
         return None

@@ -17,7 +17,8 @@ import pytest
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.runtime.descriptor import Descriptor, Launch, ShardSpec, load
 from pytest_meshnet.runtime.errors import Nonconformance, Refusal, TargetLost
-from pytest_meshnet.runtime.launch import HOST, fill, free_port
+from pytest_meshnet.runtime.launch import fill
+from pytest_meshnet.runtime.ports import HOST, free_port
 from pytest_meshnet.runtime.target import Target, choose_shard
 
 ASK = pb.HealthRequest(schema_version=pb.SCHEMA_VERSION_1)

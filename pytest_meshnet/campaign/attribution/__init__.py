@@ -1,0 +1,1 @@
+"""Whose prompt took how long: the server's own measure, matched to one request or to none."""

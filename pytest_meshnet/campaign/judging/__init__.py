@@ -1,0 +1,1 @@
+"""From the record of a campaign to its status, its validity and the reasons, by pure functions."""

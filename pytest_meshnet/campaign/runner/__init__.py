@@ -1,0 +1,1 @@
+"""Running a campaign: servers, requests, and everything that they leave behind."""

@@ -1,0 +1,29 @@
+"""From the JSON line of a repetition to what the judge sees of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pytest_meshnet.campaign.documents import Fields
+from pytest_meshnet.campaign.judging.facts import Observation
+
+
+def observation(record: Any, where: str) -> Observation:
+    """Read one line of a block. Raises CampaignRefused for one that is no repetition."""
+    told = Fields(record, where)
+    status = told.inner("prefill_status")
+    failed = told.flag("failed")
+    return Observation(
+        arm_id=told.text("arm_id"),
+        class_id=told.text("class_id"),
+        execution_index=told.whole("execution_index"),
+        measured=told.flag("measured"),
+        repetition=told.whole("repetition"),
+        failed=failed,
+        error=told.maybe_text("error"),
+        prompt_tokens=told.maybe_whole("prompt_tokens"),
+        completion_tokens=told.maybe_whole("completion_tokens"),
+        requested_tokens=told.whole("requested_max_tokens"),
+        prefill="unavailable" if status is None else status.text("code"),
+        prefill_reason=None if status is None else status.maybe_text("reason"),
+    )

@@ -1,0 +1,106 @@
+"""One server of one arm: started with its output captured, ready within a bound, and ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Self
+
+from pytest_meshnet.campaign.client.http import Unanswered, get_json
+from pytest_meshnet.runtime.ports import HOST
+
+LOOK_S = (0.05, 1.0)
+"""How long a loading server is left alone between two looks: at first, and at last."""
+
+HEALTH_S = 5.0
+STOP_S = 90.0
+"""How long a server may take to answer /health, and to end after SIGTERM."""
+
+_LAST_LINES = 12
+
+
+class ServerFailed(Exception):
+    """A server did not start, or went away; the message holds the end of its log."""
+
+
+class Server:
+    """A runtime that serves on a port of the loopback, with all that it started."""
+
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], port: int, log: Path
+    ) -> None:
+        """Start the command; it ends with this process. Raises ServerFailed."""
+        self.origin = f"http://{HOST}:{port}"
+        self._log = log
+        with log.open("wb") as stream:
+            self._process = _start(command, environment, stream)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def wait_until_serving(self, limit: float) -> None:
+        """Ask /health until the server serves. Raises ServerFailed after `limit` seconds."""
+        until = time.monotonic() + limit
+        pause, seen = LOOK_S[0], "no answer"
+        while (left := until - time.monotonic()) > 0:
+            with contextlib.suppress(Unanswered):
+                health = get_json(self.origin, "/health", min(left, HEALTH_S))
+                told = health if isinstance(health, Mapping) else {}
+                if told.get("maintenance") == "serving":
+                    return
+                seen = f"{health!r:.200}"
+                if told.get("status") == "error":
+                    raise ServerFailed(f"the server reports an error: {seen}{self._end_of_log()}")
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(min(left, pause))
+            pause = min(pause * 2, LOOK_S[1])
+            if (death := self.death()) is not None:
+                raise ServerFailed(f"before it served, {death}")
+        raise ServerFailed(f"not serving after {limit:g} s ({seen}){self._end_of_log()}")
+
+    def death(self) -> str | None:
+        """Say how the server ended, None while it runs."""
+        code = self._process.poll()
+        return None if code is None else f"the server ended with {code}{self._end_of_log()}"
+
+    def stop(self) -> None:
+        """End the server and all that it started: SIGTERM, and SIGKILL when that is not enough."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            # The leader may be gone while workers of its group still hold the GPU.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+            try:
+                self._process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                continue
+            break
+
+    def _end_of_log(self) -> str:
+        lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return "".join(f"\n  | {line}" for line in lines[-_LAST_LINES:])
+
+
+def _start(
+    command: Sequence[str], environment: Mapping[str, str], log: IO[bytes]
+) -> subprocess.Popen[bytes]:
+    guard = [sys.executable, "-m", "pytest_meshnet.runtime.guard", str(os.getpid())]
+    try:
+        return subprocess.Popen(
+            [*guard, *command],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **environment},
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise ServerFailed(f"{' '.join(command)}: {error}") from None

@@ -1,0 +1,30 @@
+"""How a simulated FreeToken is told to go wrong: a switch for every code that it can provoke.
+
+A switch has the name of the code. The codes that no runtime can provoke are brought about by the
+invented rig around it.
+"""
+
+from __future__ import annotations
+
+import os
+
+VARIABLE = "MESHNET_SIMULATED_FREETOKEN"
+"""The environment variable with the switches of a simulated process, separated by commas."""
+
+OF_THE_RIG = frozenset(
+    {
+        "bench_bw.skipped",
+        "provenance.model_revision_mismatch",
+        "provenance.model_repository_mismatch",
+        "provenance.dirty_working_tree",
+        "provenance.missing_required",
+    }
+)
+"""Switches that change what the campaign is told, and not what the runtime does."""
+
+OTHER_GPU = "GPU-00000000-dead-beef-0000-000000000000"
+
+
+def active() -> frozenset[str]:
+    """Return the switches of this process."""
+    return frozenset(filter(None, os.environ.get(VARIABLE, "").split(",")))

@@ -1,0 +1,1 @@
+"""Workloads: the four classes, the frozen manifest of their prompts, and how one is frozen."""
