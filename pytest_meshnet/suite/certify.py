@@ -16,7 +16,7 @@ import pytest
 
 from pytest_meshnet import layout
 from pytest_meshnet.ledger.verdict import INCOMPLETE, REFUSED
-from pytest_meshnet.options import SUITES
+from pytest_meshnet.options import DEFAULT_OUT, SUITES
 from pytest_meshnet.suite.certificate import ENVIRONMENT, INI
 
 if TYPE_CHECKING:
@@ -49,6 +49,9 @@ def certify(order: Order) -> int:
     0 certified, 1 not conformant, 2 refused, 3 incomplete or engine error. The process dies with
     this one.
     """
+    from pytest_meshnet.evidence.badge import forget_badge
+
+    forget_badge(order.out or Path(DEFAULT_OUT))
     command = [*_python("pytest_meshnet.runtime.guard"), str(os.getpid()), *_python("pytest")]
     child = subprocess.Popen([*command, *arguments(order)], env=environment(os.environ))
     while True:

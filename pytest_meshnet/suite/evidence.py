@@ -20,6 +20,7 @@ from pytest_meshnet.options import OPTIONS
 from pytest_meshnet.suite.run import Outcome
 
 if TYPE_CHECKING:
+    from pytest_meshnet.evidence.summary import Summary
     from pytest_meshnet.suite.run import Run
 
 TICKET = "meshnet_ticket"
@@ -132,7 +133,20 @@ def close_feed(run: Run, exit_status: int) -> None:
     if run.feed.bundle is None:
         run.feed.recorder.finish(exit_status)
     else:
-        run.feed.bundle.seal(exit_status, partial(_reports, run))
+        bundle = run.feed.bundle
+        summary = bundle.seal(exit_status, partial(_reports, run))
+        if run.settings.certificate:
+            _write_badge(run, bundle, summary)
+
+
+def _write_badge(run: Run, bundle: BundleWriter, summary: Summary) -> None:
+    """Write the badge beside the bundle; without it the evidence is as good."""
+    from pytest_meshnet.evidence.badge import write_badge
+
+    try:
+        write_badge(bundle.path.parent, bundle.run_id, summary, bundle.start.profiles)
+    except OSError as error:
+        run.unreported = f"no badge: {error}"
 
 
 def _reports(run: Run, judged: Judged) -> Mapping[str, bytes]:
