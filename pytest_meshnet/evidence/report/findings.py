@@ -15,6 +15,9 @@ from pytest_meshnet.ledger.status import PhaseRecord
 FRAMES = "frames"
 """The name of the attachment with the last frames of a test."""
 
+_HERE = "   <== HERE"
+"""What a trace writes behind the frame at which an expectation broke."""
+
 _EXPECTED, _ACTUAL, _TRY = "expected: ", "\nactual:   ", "\ntry:      "
 _FRAME = re.compile(r" *(?P<at>\d+\.\d{3} s) +(?P<stream>\S+) +(?P<way>->|<-) (?P<text>.*)")
 
@@ -23,13 +26,15 @@ _FRAME = re.compile(r" *(?P<at>\d+\.\d{3} s) +(?P<stream>\S+) +(?P<way>->|<-) (?
 class Frame:
     """One frame: seconds since the test began, stream, direction and what it was.
 
-    A line that is no frame, such as how many came before, has the direction "note".
+    A line that is no frame, such as how many came before, has the direction "note". `broken` marks
+    the frame at which an expectation broke.
     """
 
     at: str
     stream: str
     way: Literal["sent", "received", "note"]
     text: str
+    broken: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,4 +68,5 @@ def _frame(line: str) -> Frame:
     if found is None:
         return Frame("", "", "note", line.strip())
     way: Literal["sent", "received"] = "sent" if found["way"] == "->" else "received"
-    return Frame(found["at"], found["stream"], way, found["text"])
+    text = found["text"]
+    return Frame(found["at"], found["stream"], way, text.removesuffix(_HERE), text.endswith(_HERE))

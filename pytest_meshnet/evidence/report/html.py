@@ -54,6 +54,7 @@ def _environment() -> Environment:
         finalize=_harmless,
     )
     made.filters["duration"] = duration
+    made.filters["breakable"] = _breakable
     made.tests["table"] = lambda block: isinstance(block, Table)
     made.tests["bars"] = lambda block: isinstance(block, Bars)
     style = (_TEMPLATES / "style.css").read_text(encoding="utf-8")
@@ -72,6 +73,13 @@ def _environment() -> Environment:
 def _harmless(value: Any) -> Any:
     # Only plain texts come from a run; markup is what the templates themselves made.
     return visible(value) if type(value) is str else value
+
+
+def _breakable(name: str) -> str:
+    """Let the long name of a test break where its words do."""
+    from markupsafe import Markup, escape
+
+    return Markup("_<wbr>").join(escape(visible(part)) for part in name.split("_"))
 
 
 def _allowed(content: str) -> str:

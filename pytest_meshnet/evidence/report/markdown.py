@@ -23,6 +23,7 @@ _SIGNS: Mapping[Status, str] = {
     Status.NOT_CLAIMED: "➖",
     Status.ENGINE_ERROR: "💥",
 }
+_HERE = "   <== here it broke"
 _TONES = {"good": "✅", "warn": "⚠️", "bad": "❌"}
 
 
@@ -98,7 +99,8 @@ def _failure(entry: Entry, case: Case) -> Iterator[str]:
         yield md_block(f"{expected}actual:   {told.actual}")
     for frames in case.traces:
         arrows = {"sent": "->", "received": "<-", "note": "  "}
-        text = "\n".join(f"{arrows[one.way]} {one.text}" for one in frames)
+        lines = (f"{arrows[one.way]} {one.text}{_HERE * one.broken}" for one in frames)
+        text = "\n".join(lines)
         yield from ("<details><summary>On the wire</summary>", "", md_block(text), "", "</details>")
 
 

@@ -72,7 +72,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Badge:
-    """A claimed profile and how many of its requirements passed."""
+    """A claimed profile and how many of its requirements passed, self-checks left out."""
 
     profile: str
     passed: int
@@ -258,9 +258,10 @@ def _badges(run: Judged) -> tuple[Badge, ...]:
     statuses = run.summary.verdict.by_requirement
     found = []
     for name in run.start.profiles:
-        own = count(statuses[one.id] for one in run.ledger.profile(name))
-        passed = own.get(Status.PASSED, 0)
-        found.append(Badge(name, passed, sum(own.values()), next(iter(own))))
+        theirs = [one.id for one in run.ledger.profile(name) if one.subject != "suite"]
+        own = count(statuses[one] for one in theirs)
+        worst = next(iter(own), Status.NOT_CLAIMED)
+        found.append(Badge(name, own.get(Status.PASSED, 0), len(theirs), worst))
     return tuple(found)
 
 

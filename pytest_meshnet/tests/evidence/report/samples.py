@@ -20,7 +20,7 @@ from pytest_meshnet.tests.evidence import making
 
 TRACE = """... 3 earlier frames
    0.003 s  1    -> decode work='w2' step=2 position=1
-   0.008 s  1    <- ack work='w2' step=2 past_len=2"""
+   0.008 s  1    <- ack work='w2' step=2 past_len=2   <== HERE"""
 LONG = "expected: a refusal\nactual:   it was applied\n" + "\n".join(
     f"row {number} of a long account" for number in range(60)
 )

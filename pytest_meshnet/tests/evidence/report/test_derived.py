@@ -97,6 +97,7 @@ def test_markdown_puts_the_verdict_first_and_names_each_failure(tmp_path: Path, 
     for line in (
         "- ❌ failed `DECODE-02: Wrong length is a miss` (`1 test`)",
         "-> decode work='w2' step=2 position=1",
+        "<- ack work='w2' step=2 past_len=2   <== here it broke",
         "| DECODE | ❌ 2 failed, ✅ 7 passed | 3.00 s |",
         "| `decode` | `14.91 tokens/s` |",
         "## Self-checks of the suite, not the runtime's merit",

@@ -65,15 +65,16 @@ def test_a_failure_shows_expected_actual_and_the_frames_of_both_sides(
         "row 59 of a long account",
         "... 3 earlier frames",
         "→ sent 0.003 s stream 1 decode work='w2'",
-        "← received 0.008 s stream 1 ack work='w2'",
+        "← received 0.008 s stream 1 here it broke ack work='w2' step=2 past_len=2",
     ):
         assert one in text
     assert entry.count('<li class="sent">') == 1
-    assert entry.count('<li class="received">') == 1
+    assert entry.count('<li class="received broken">') == 1
 
 
 def test_a_line_that_is_no_frame_is_a_note():
     assert [one.way for one in frames(samples.TRACE)] == ["note", "sent", "received"]
+    assert [one.broken for one in frames(samples.TRACE)] == [False, False, True]
     assert frames(" \n\n") == ()
 
 
@@ -136,6 +137,10 @@ def test_the_page_of_a_passing_run_says_what_it_rests_on(tmp_path: Path, key: Si
     page = page_of(path, key)
     assert (page.headline.word, page.headline.tone) == ("CERTIFIED", "good")
     assert page.against == ()
+    theirs = [r for r in making.LEDGER.profile(making.PROFILE) if r.subject != "suite"]
+    assert [(b.profile, b.passed, b.total) for b in page.badges] == [
+        (making.PROFILE, len(theirs), len(theirs))
+    ]
     assert "What stands against it" not in text_of(path)
 
 
