@@ -6,7 +6,6 @@ from collections.abc import Callable
 from math import prod
 
 import pytest
-import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +14,16 @@ from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.tensors import DType, Tensor
 from pytest_meshnet.runtime.errors import Nonconformance
 
+from .codec_cases import (
+    AGREEING,
+    AGREEING_PACKED,
+    AGREEING_PLAIN,
+    DISAGREEMENTS,
+    NO_MEANING,
+    set_field,
+    set_payload,
+    set_shape,
+)
 from .codec_inputs import (
     ITEM_SIZES,
     NUMBERS,
@@ -28,19 +37,9 @@ from .codec_inputs import (
     written,
 )
 
-DATA = patterned(96)
-PLAIN = written(DATA, shape=[2, 3, 8], dtype="BFLOAT16", checksum=False)
-PACKED = written(
-    DATA,
-    shape=[2, 3, 8],
-    dtype="BFLOAT16",
-    checksum=False,
-    body=zstandard.ZstdCompressor().compress(DATA),
+both_bodies = pytest.mark.parametrize(
+    "right", [AGREEING_PLAIN, AGREEING_PACKED], ids=["plain", "compressed"]
 )
-both_bodies = pytest.mark.parametrize("right", [PLAIN, PACKED], ids=["plain", "compressed"])
-
-# Numbers that no enum of the schema has a meaning for, and 0, which means that none was set.
-NO_MEANING = [0, 99, 0xFFFF, 2**31 - 1, -1]
 
 
 def _check_refused(what: str, right: pb.NamedTensor, edit: Callable[[pb.NamedTensor], None]):
@@ -49,47 +48,6 @@ def _check_refused(what: str, right: pb.NamedTensor, edit: Callable[[pb.NamedTen
 
 
 # CODEC-04: shape, dtype, total_bytes and payload ------------------------------------------------
-
-
-def _set_shape(*shape: int) -> Callable[[pb.NamedTensor], None]:
-    def edit(message: pb.NamedTensor) -> None:
-        message.shape[:] = shape
-
-    return edit
-
-
-def _set(name: str, value: int) -> Callable[[pb.NamedTensor], None]:
-    return lambda message: setattr(message, name, value)
-
-
-def _set_payload(data: bytes) -> Callable[[pb.NamedTensor], None]:
-    """Another payload in the same compression, the rest as it was."""
-
-    def edit(message: pb.NamedTensor) -> None:
-        packed = message.compression == pb.COMPRESSION_ZSTD
-        body = zstandard.ZstdCompressor().compress(data) if packed else data
-        message.fragments[0].payload = body
-
-    return edit
-
-
-DISAGREEMENTS = {
-    "one-row-more": _set_shape(3, 3, 8),
-    "one-column-less": _set_shape(2, 3, 7),
-    "a-dimension-lost": _set_shape(2, 3),
-    "rank-0": _set_shape(),
-    "an-empty-dimension": _set_shape(2, 0, 8),
-    "wider-dtype": _set("dtype", pb.DTYPE_FLOAT32),
-    "narrower-dtype": _set("dtype", pb.DTYPE_UINT8),
-    "total-one-more": _set("total_bytes", 97),
-    "total-one-less": _set("total_bytes", 95),
-    "total-zero": _set("total_bytes", 0),
-    "total-doubled": _set("total_bytes", 192),
-    "payload-one-more": _set_payload(DATA + b"\x00"),
-    "payload-one-less": _set_payload(DATA[:-1]),
-    "payload-empty": _set_payload(b""),
-    "payload-doubled": _set_payload(DATA * 2),
-}
 
 
 @pytest.mark.requirement("CODEC-04")
@@ -110,7 +68,7 @@ def test_total_bytes_and_payload_that_agree_do_not_outvote_the_shape(
     right: pb.NamedTensor, size: int
 ) -> None:
     """Two against one is still a tensor that does not add up."""
-    message = edited(right, _set_payload(patterned(size)))
+    message = edited(right, set_payload(patterned(size)))
     message.total_bytes = size
     corrupt(f"{size} bytes in the shape of 96", lambda: codec.decode_tensor(message))
 
@@ -122,7 +80,7 @@ def test_total_bytes_and_shape_that_agree_do_not_outvote_the_payload(
     right: pb.NamedTensor, rows: int
 ) -> None:
     """Nor do they here."""
-    message = edited(right, _set_shape(rows, 3, 8))
+    message = edited(right, set_shape(rows, 3, 8))
     message.total_bytes = 48 * rows
     corrupt(f"96 bytes in the shape of {48 * rows}", lambda: codec.decode_tensor(message))
 
@@ -166,7 +124,7 @@ def test_any_other_shape_needs_the_same_number_of_elements(
 @both_bodies
 def test_big_endian_is_refused_by_name(right: pb.NamedTensor) -> None:
     """The schema can say it, so that a receiver can say what it does not take."""
-    error = _check_refused("big-endian", right, _set("byte_order", pb.BYTE_ORDER_BIG_ENDIAN))
+    error = _check_refused("big-endian", right, set_field("byte_order", pb.BYTE_ORDER_BIG_ENDIAN))
     if "big-endian" not in str(error).lower():
         raise Nonconformance("a message that names big-endian", str(error))
 
@@ -176,7 +134,7 @@ def test_big_endian_is_refused_by_name(right: pb.NamedTensor) -> None:
 @pytest.mark.parametrize("order", [0, 3, 99, -1])
 def test_an_unspecified_byte_order_is_refused(right: pb.NamedTensor, order: int) -> None:
     """A default would be a guess about every element."""
-    _check_refused(f"byte order {order}", right, _set("byte_order", order))
+    _check_refused(f"byte order {order}", right, set_field("byte_order", order))
 
 
 @pytest.mark.requirement("CODEC-06")
@@ -207,7 +165,7 @@ def test_a_dtype_without_meaning_is_refused(value: int) -> None:
 @pytest.mark.parametrize("value", [*NO_MEANING, 3])
 def test_a_compression_without_meaning_is_refused(right: pb.NamedTensor, value: int) -> None:
     """Unset is not NONE, and an unknown one is not what the bytes happen to look like."""
-    _check_refused(f"compression {value}", right, _set("compression", value))
+    _check_refused(f"compression {value}", right, set_field("compression", value))
 
 
 @pytest.mark.requirement("CODEC-07")
@@ -215,7 +173,7 @@ def test_a_compression_without_meaning_is_refused(right: pb.NamedTensor, value: 
 @pytest.mark.parametrize("checksum", [True, False], ids=["right-value", "no-value"])
 def test_a_checksum_algorithm_without_meaning_is_refused(value: int, checksum: bool) -> None:
     """Unset is not NONE; an unknown one cannot be checked, whatever its value is."""
-    message = written(DATA, checksum=checksum)
+    message = written(AGREEING, checksum=checksum)
     message.checksum.algorithm = value
     refused(f"checksum algorithm {value}", lambda: codec.decode_tensor(message))
 
@@ -223,7 +181,7 @@ def test_a_checksum_algorithm_without_meaning_is_refused(value: int, checksum: b
 @pytest.mark.requirement("CODEC-07")
 def test_a_tensor_without_a_checksum_message_is_refused() -> None:
     """Leaving it out is leaving the algorithm unspecified."""
-    message = written(DATA)
+    message = written(AGREEING)
     message.ClearField("checksum")
     refused("a tensor without checksum", lambda: codec.decode_tensor(message))
 
@@ -232,7 +190,7 @@ def test_a_tensor_without_a_checksum_message_is_refused() -> None:
 @both_bodies
 def test_checksum_none_is_legal(right: pb.NamedTensor) -> None:
     """It skips the checksum and nothing else: the other rules still hold."""
-    expected = Tensor("hidden_states", DType.BFLOAT16, (2, 3, 8), DATA)
+    expected = Tensor("hidden_states", DType.BFLOAT16, (2, 3, 8), AGREEING)
     tensor = accepted("checksum NONE", lambda: codec.decode_tensor(right))
     same_tensor(expected, tensor)
     sent = codec.encode_tensor(expected, checksum=pb.CHECKSUM_ALGORITHM_NONE)
@@ -246,7 +204,7 @@ def test_checksum_none_is_legal(right: pb.NamedTensor) -> None:
 @pytest.mark.parametrize("version", [0, 2, 3, 2**32 - 1])
 def test_a_bundle_version_without_meaning_is_refused(version: int) -> None:
     """0 is a sender that set none; 2 may mean anything."""
-    for tensors in ([], [PLAIN]):
+    for tensors in ([], [AGREEING_PLAIN]):
         bundle = pb.TensorBundle(bundle_version=version, tensors=tensors)
         refused(f"bundle version {version}", lambda bundle=bundle: codec.decode_bundle(bundle))
 
@@ -256,5 +214,5 @@ def test_a_bundle_version_without_meaning_is_refused(version: int) -> None:
 @pytest.mark.parametrize("value", [*NO_MEANING, 3])
 def test_the_encoder_refuses_an_option_without_meaning(option: str, value: int) -> None:
     """What no receiver may accept is not sent."""
-    tensor = Tensor("hidden_states", DType.BFLOAT16, (2, 3, 8), DATA)
+    tensor = Tensor("hidden_states", DType.BFLOAT16, (2, 3, 8), AGREEING)
     refused(f"{option} {value}", lambda: codec.encode_tensor(tensor, **{option: value}))

@@ -16,19 +16,25 @@ from pytest_meshnet.protocol.tensors import Tensor
 from pytest_meshnet.runtime.errors import Nonconformance
 
 from . import zstd_frames as zstd
+from .codec_cases import (
+    BOMBS,
+    CHECKED_FRAME,
+    FOREIGN_BODIES,
+    HUGE,
+    LEGAL_FRAMES,
+    TRAILING,
+    ZSTD_DATA,
+    ZSTD_FRAME,
+)
 from .codec_inputs import (
     FOREIGN_ERRORS,
     MAX_CHUNK,
     MIB,
     accepted,
-    patterned,
     peak_within,
     refused,
     written,
 )
-
-DATA = patterned(3000)
-FRAME = zstandard.ZstdCompressor().compress(DATA)
 
 # What a decoder may use over what was in use: an output and a window of a few megabytes.
 PEAK = 32 * MIB
@@ -53,40 +59,17 @@ def _check_holds(body: bytes, data: bytes) -> None:
 
 # Legal frames -----------------------------------------------------------------------------------
 
-STREAMED = zstandard.ZstdCompressor(write_content_size=False).compress(DATA)
-CHECKED = zstandard.ZstdCompressor(write_checksum=True).compress(DATA)
-BY_HAND = zstd.header(window_log=12) + zstd.raw(DATA[:1000]) + zstd.raw(DATA[1000:], last=True)
-LEGAL = {
-    "one-shot": FRAME,
-    "strongest": zstandard.ZstdCompressor(level=22).compress(DATA),
-    "without-size": STREAMED,
-    "with-checksum": CHECKED,
-    "raw-blocks": BY_HAND,
-    "empty-last-block": zstd.header(3000) + zstd.raw(DATA) + zstd.raw(b"", last=True),
-}
-
 
 @pytest.mark.requirement("CODEC-11")
-@pytest.mark.parametrize("frame", LEGAL.values(), ids=LEGAL)
+@pytest.mark.parametrize("frame", LEGAL_FRAMES.values(), ids=LEGAL_FRAMES)
 def test_a_frame_of_any_honest_compressor_is_read(frame: bytes) -> None:
     """With and without a stated size, checksum or compression at all."""
-    tensor = accepted("the frame", lambda: _decode(frame, len(DATA)))
-    if tensor.data != DATA:
+    tensor = accepted("the frame", lambda: _decode(frame, len(ZSTD_DATA)))
+    if tensor.data != ZSTD_DATA:
         raise Nonconformance("the payload", f"{len(tensor.data)} other bytes")
 
 
 # Bombs ------------------------------------------------------------------------------------------
-
-HUGE = 800 * MIB
-BOMBS = {
-    "silent-about-its-size": zstd.header(window_log=17),
-    "honest-about-its-size": zstd.header(HUGE, 17),
-    "promising-1-MiB": zstd.header(MIB, 17),
-    "promising-nothing": zstd.header(0, 17),
-    "promising-2^63": zstd.header(2**63, 17),
-    "its-window-is-its-size": zstd.single_segment(HUGE),
-    "its-window-is-2-GiB": zstd.header(window_log=31),
-}
 
 
 @pytest.mark.requirement("CODEC-11")
@@ -118,20 +101,24 @@ def test_a_window_that_only_serves_to_allocate_is_refused(
     window_log: int, content_size: int | None
 ) -> None:
     """A frame of 3,000 bytes asks its decoder for a window of 16 MiB to 2 TiB."""
-    body = zstd.header(content_size, window_log) + zstd.raw(DATA, last=True)
+    body = zstd.header(content_size, window_log) + zstd.raw(ZSTD_DATA, last=True)
     with peak_within(PEAK):
-        refused(f"a window of 2^{window_log}", lambda: _decode(body, len(DATA)))
+        refused(f"a window of 2^{window_log}", lambda: _decode(body, len(ZSTD_DATA)))
 
 
 @pytest.mark.requirement("CODEC-11")
 @pytest.mark.parametrize("window_log", [10, 17, 23])
 def test_a_window_of_up_to_8_mib_is_read(window_log: int) -> None:
     """What compressors use at their usual levels."""
-    body = zstd.header(None, window_log) + zstd.raw(DATA[:1000]) + zstd.raw(DATA[1000:], last=True)
+    body = (
+        zstd.header(None, window_log)
+        + zstd.raw(ZSTD_DATA[:1000])
+        + zstd.raw(ZSTD_DATA[1000:], last=True)
+    )
     if window_log == 10:  # No block may be larger than the window.
-        blocks = [zstd.raw(DATA[at : at + 1000]) for at in (0, 1000)]
-        body = zstd.header(None, 10) + b"".join(blocks) + zstd.raw(DATA[2000:], last=True)
-    accepted(f"a window of 2^{window_log}", lambda: _decode(body, len(DATA)))
+        blocks = [zstd.raw(ZSTD_DATA[at : at + 1000]) for at in (0, 1000)]
+        body = zstd.header(None, 10) + b"".join(blocks) + zstd.raw(ZSTD_DATA[2000:], last=True)
+    accepted(f"a window of 2^{window_log}", lambda: _decode(body, len(ZSTD_DATA)))
 
 
 # Lies and damage --------------------------------------------------------------------------------
@@ -142,7 +129,7 @@ def test_a_window_of_up_to_8_mib_is_read(window_log: int) -> None:
 @pytest.mark.parametrize("total", [3000, None], ids=["total-is-right", "total-as-claimed"])
 def test_a_header_that_lies_about_its_content_is_refused(claimed: int, total: int | None) -> None:
     """The frame holds 3,000 bytes; total_bytes says so, or repeats the lie."""
-    body = zstd.header(claimed, 17) + zstd.raw(DATA, last=True)
+    body = zstd.header(claimed, 17) + zstd.raw(ZSTD_DATA, last=True)
     if total is None:
         total = min(claimed, MAX_CHUNK)
     with peak_within(PEAK):
@@ -150,46 +137,37 @@ def test_a_header_that_lies_about_its_content_is_refused(claimed: int, total: in
 
 
 @pytest.mark.requirement("CODEC-11")
-@pytest.mark.parametrize("frame", LEGAL.values(), ids=LEGAL)
+@pytest.mark.parametrize("frame", LEGAL_FRAMES.values(), ids=LEGAL_FRAMES)
 def test_a_frame_truncated_anywhere_is_refused(frame: bytes) -> None:
     """Cut before each byte of its first and last two hundred, and at each seventh in between."""
     size = len(frame)
     cuts = {at for at in range(size) if at < 200 or at > size - 200 or at % 7 == 0}
     for at in sorted(cuts):
-        refused(f"the first {at} of {size} bytes", lambda at=at: _decode(frame[:at], len(DATA)))
+        refused(
+            f"the first {at} of {size} bytes", lambda at=at: _decode(frame[:at], len(ZSTD_DATA))
+        )
 
 
 @pytest.mark.requirement("CODEC-11")
 def test_a_frame_truncated_after_all_of_its_data_is_refused() -> None:
     """What was promised is there; only the end of the frame, or its checksum, is not."""
     for body in (
-        zstd.header(3000) + zstd.raw(DATA),
-        CHECKED[:-4],
-        CHECKED[:-1],
-        zstd.header() + zstd.raw(DATA) + zstd.raw(b"", last=True)[:2],
+        zstd.header(3000) + zstd.raw(ZSTD_DATA),
+        CHECKED_FRAME[:-4],
+        CHECKED_FRAME[:-1],
+        zstd.header() + zstd.raw(ZSTD_DATA) + zstd.raw(b"", last=True)[:2],
     ):
-        refused(f"{len(body)} bytes without an end", lambda body=body: _decode(body, len(DATA)))
-
-
-TRAILING = {
-    "one-zero": b"\x00",
-    "one-letter": b"x",
-    "a-newline": b"\n",
-    "another-frame": FRAME,
-    "an-empty-frame": zstandard.ZstdCompressor().compress(b""),
-    "a-skippable-frame": zstd.skippable(b"abcd"),
-    "an-empty-skippable-frame": zstd.skippable(b"", 15),
-    "a-magic": zstd.MAGIC,
-    "four-bytes": bytes(4),
-}
+        refused(
+            f"{len(body)} bytes without an end", lambda body=body: _decode(body, len(ZSTD_DATA))
+        )
 
 
 @pytest.mark.requirement("CODEC-11")
-@pytest.mark.parametrize("frame", LEGAL.values(), ids=LEGAL)
+@pytest.mark.parametrize("frame", LEGAL_FRAMES.values(), ids=LEGAL_FRAMES)
 @pytest.mark.parametrize("trailing", TRAILING.values(), ids=TRAILING)
 def test_trailing_data_is_refused(frame: bytes, trailing: bytes) -> None:
     """The data before it is right and whole, and still not all that was sent."""
-    refused("a frame with something behind it", lambda: _decode(frame + trailing, len(DATA)))
+    refused("a frame with something behind it", lambda: _decode(frame + trailing, len(ZSTD_DATA)))
 
 
 @pytest.mark.requirement("CODEC-11")
@@ -216,33 +194,19 @@ def test_a_skippable_frame_that_hides_another_is_refused() -> None:
     refused("two frames for four bytes", lambda: _decode(body, 4))
 
 
-FOREIGN: dict[str, bytes] = {
-    "nothing": b"",
-    "not-zstd": DATA,
-    "gzip": bytes.fromhex("1f8b0800000000000003") + DATA,
-    "a-skippable-frame-before-it": zstd.skippable(b"abcd") + FRAME,
-    "a-dictionary": zstd.header(3000, dictionary=77) + zstd.raw(DATA, last=True),
-    "a-reserved-bit": zstd.header(3000, flags=zstd.RESERVED) + zstd.raw(DATA, last=True),
-    "a-reserved-block": zstd.header(3000) + zstd.raw(DATA) + zstd.reserved(last=True),
-    "a-wrong-checksum": CHECKED[:-1] + bytes([CHECKED[-1] ^ 1]),
-    "no-magic": FRAME[4:],
-    "an-older-magic": b"\x27" + FRAME[1:],
-}
-
-
 @pytest.mark.requirement("CODEC-11")
-@pytest.mark.parametrize("body", FOREIGN.values(), ids=FOREIGN)
+@pytest.mark.parametrize("body", FOREIGN_BODIES.values(), ids=FOREIGN_BODIES)
 def test_a_body_that_is_not_one_plain_frame_is_refused(body: bytes) -> None:
     """Each is refused by the codec's own error and not by that of a library."""
-    refused("such a body", lambda: _decode(body, len(DATA)))
+    refused("such a body", lambda: _decode(body, len(ZSTD_DATA)))
 
 
 @pytest.mark.requirement("CODEC-11")
-@given(at=st.integers(0, len(FRAME) - 1), byte=st.integers(0, 255), total=st.integers(0, 6000))
+@given(at=st.integers(0, len(ZSTD_FRAME) - 1), byte=st.integers(0, 255), total=st.integers(0, 6000))
 @settings(max_examples=200)
 def test_any_damaged_byte_is_refused_or_without_effect(at: int, byte: int, total: int) -> None:
     """Without a checksum data may differ, its size may not; and never another exception."""
-    body = FRAME[:at] + bytes([byte]) + FRAME[at + 1 :]
+    body = ZSTD_FRAME[:at] + bytes([byte]) + ZSTD_FRAME[at + 1 :]
     try:
         tensor = _decode(body, total)
     except ProtocolError:
@@ -276,6 +240,6 @@ def test_total_bytes_is_within_the_chunk_bound(packed: bool, bound: int | None) 
 def test_the_wire_body_is_within_the_chunk_bound(size: int, verdict: Callable) -> None:
     """Ten bytes of payload padded with empty blocks: small in memory, large on the wire."""
     padding = zstd.raw(b"") * (size // 3)
-    body = zstd.header(10) + padding + zstd.raw(DATA[:10], last=True)
-    _check_holds(body, DATA[:10])
+    body = zstd.header(10) + padding + zstd.raw(ZSTD_DATA[:10], last=True)
+    _check_holds(body, ZSTD_DATA[:10])
     verdict(f"a wire body of {len(body)}", lambda: _decode(body, 10, max_bytes=65536))

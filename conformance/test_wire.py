@@ -21,11 +21,14 @@ from .wire_inputs import (
     CANONICAL,
     DIGESTS,
     KINDS,
+    NEWER,
     PAYLOAD,
     REPORT,
     REQUEST,
     SIZES,
+    check_bytes,
     differences,
+    inside,
     legal,
     published,
     tagged,
@@ -34,9 +37,6 @@ from .wire_inputs import (
 
 goldens_of_both = pytest.mark.parametrize("name", [REQUEST, REPORT])
 
-# Fields that no schema knows yet. The published bytes are said to be number 9999 with the varint
-# 12345; they are the varint 12345 under number 9735. Both must survive.
-NEWER = {"as-published": bytes.fromhex("b8e004b960"), "9999": bytes.fromhex("f8f004b960")}
 newer_fields = pytest.mark.parametrize("newer", NEWER.values(), ids=NEWER)
 
 
@@ -45,18 +45,6 @@ def _check_digest(name: str, data: bytes) -> None:
     if found != (SIZES[name], DIGESTS[name]):
         raise Nonconformance(
             f"{SIZES[name]} bytes, sha256 {DIGESTS[name]}", f"{found[0]} bytes, sha256 {found[1]}"
-        )
-
-
-def _check_bytes(expected: bytes, actual: bytes) -> None:
-    if actual != expected:
-        at = next(
-            (i for i, (a, b) in enumerate(zip(expected, actual, strict=False)) if a != b), None
-        )
-        at = min(len(expected), len(actual)) if at is None else at
-        raise Nonconformance(
-            f"{len(expected)} bytes, at {at}: {expected[at : at + 24].hex() or 'the end'}",
-            f"{len(actual)} bytes, at {at}: {actual[at : at + 24].hex() or 'the end'}",
         )
 
 
@@ -103,7 +91,7 @@ def test_the_published_bytes_carry_the_canonical_tensor() -> None:
     expected = [("hidden_states", "BFLOAT16", (1, 128, 8))]
     if found != expected:
         raise Nonconformance(f"{expected}", f"{found}")
-    _check_bytes(PAYLOAD, bytes(tensors[0].data))
+    check_bytes(PAYLOAD, bytes(tensors[0].data))
 
 
 # What a newer peer sends ------------------------------------------------------------------------
@@ -140,7 +128,7 @@ def _rewritten(kind: type[Message], data: bytes) -> bytes:
 def test_the_published_unknown_field_survives(name: str, newer: bytes) -> None:
     """The varint 12345 under an unknown number, appended to a golden vector and passed on."""
     data = published(name) + newer
-    _check_bytes(data, _rewritten(KINDS[name], data))
+    check_bytes(data, _rewritten(KINDS[name], data))
 
 
 @pytest.mark.requirement("WIRE-05")
@@ -150,7 +138,7 @@ def test_the_published_unknown_field_survives(name: str, newer: bytes) -> None:
 def test_any_unknown_field_survives_two_hops(name: str, unknown: list[bytes]) -> None:
     """Any number, wire type and value, several at once, over two hops of a relay."""
     data = published(name) + b"".join(unknown)
-    _check_bytes(data, _rewritten(KINDS[name], _rewritten(KINDS[name], data)))
+    check_bytes(data, _rewritten(KINDS[name], _rewritten(KINDS[name], data)))
 
 
 @pytest.mark.requirement("WIRE-05")
@@ -161,18 +149,8 @@ def test_any_unknown_field_survives_two_hops(name: str, unknown: list[bytes]) ->
 def test_an_unknown_field_inside_a_message_survives(place: str, unknown: bytes) -> None:
     """A newer peer adds fields where they belong, which is seldom the outermost message."""
 
-    def extra(here: str) -> bytes:
-        return unknown if here == place else b""
-
-    chunk = pb.SessionRequest.FromString(published(REQUEST)).chunk
-    tensor = chunk.bundle.tensors[0]
-    last = tensor.fragments[-1].SerializeToString() + extra("fragment")
-    del tensor.fragments[-1]
-    wire_tensor = tensor.SerializeToString() + tagged(8, 2, last) + extra("tensor")
-    bundle = tagged(1, 0, varint(1)) + tagged(2, 2, wire_tensor) + extra("bundle")
-    envelope = chunk.envelope.SerializeToString() + extra("envelope")
-    data = tagged(2, 2, tagged(1, 2, envelope) + tagged(2, 2, bundle) + extra("chunk"))
-    _check_bytes(data, _rewritten(pb.SessionRequest, data))
+    data = inside(place, unknown)
+    check_bytes(data, _rewritten(pb.SessionRequest, data))
 
 
 # What an older or a terse peer sends ------------------------------------------------------------
@@ -223,7 +201,7 @@ def test_a_message_with_only_a_work_id_parses_to_defaults(name: str, work_id: st
     if found != work_id:
         raise Nonconformance(f"work_id {work_id!r}", f"{found!r}")
     _check_defaults(message, {"work_id"})
-    _check_bytes(data, legal("it serializes again", message.SerializeToString))
+    check_bytes(data, legal("it serializes again", message.SerializeToString))
 
 
 @pytest.mark.requirement("WIRE-06")
@@ -286,4 +264,4 @@ def test_the_client_sends_a_decode_step_below_half_of_the_full_chunk() -> None:
     _check_half(step.SerializeToString(), chunk.SerializeToString())
     for sent in (step.decode.tensor, chunk.chunk.bundle.tensors[0]):
         carried = b"".join(fragment.payload for fragment in sent.fragments)
-        _check_bytes(PAYLOAD[:16], carried)
+        check_bytes(PAYLOAD[:16], carried)

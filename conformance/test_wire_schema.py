@@ -16,7 +16,7 @@ from pytest_meshnet.protocol.codec import decode_bundle, decode_tensor
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.runtime.errors import Nonconformance
 
-from .wire_inputs import PAYLOAD, REQUEST, legal, published, tagged, varint
+from .wire_inputs import PAYLOAD, REQUEST, fragment_fields, legal, published, tagged, varint
 
 PACKAGE = "meshnet.shard.v1"
 FIELD = FieldDescriptorProto
@@ -126,17 +126,6 @@ def test_the_retired_name_is_reserved() -> None:
         raise Nonconformance("no field uncompressed_size", f"number {numbers}")
 
 
-def _fragment_fields(payload: bytes, size: int, index: int) -> list[bytes]:
-    """A fragment as a peer of the older schema wrote it: field 5 holds the uncompressed size."""
-    return [
-        tagged(1, 0, varint(index)),
-        tagged(2, 0, varint(2)),
-        tagged(3, 0, varint(index * len(payload))),
-        tagged(4, 2, payload),
-        tagged(5, 0, varint(size)),
-    ]
-
-
 @pytest.mark.requirement("WIRE-07")
 @given(
     size=st.integers(0, 2**64 - 1),
@@ -158,7 +147,7 @@ def test_a_peer_that_still_sends_the_retired_field_is_read(
         checksum=pb.Checksum(algorithm=pb.CHECKSUM_ALGORITHM_NONE),
     )
     for index in (0, 1):
-        fields = _fragment_fields(payload, size, index)
+        fields = fragment_fields(payload, size, index)
         data = b"".join(fields[place] for place in order)
         fragment = legal("a fragment with field 5 parses", lambda data=data: _parsed(data))
         if fragment.payload != payload:

@@ -147,3 +147,49 @@ def tagged(number: int, wire_type: int, body: bytes) -> bytes:
     """A field as the wire has it. A body of wire type 2 gets its length put before it."""
     length = varint(len(body)) if wire_type == 2 else b""
     return varint(number << 3 | wire_type) + length + body
+
+
+# Fields that no schema knows yet. The published bytes are said to be number 9999 with the varint
+# 12345; they are the varint 12345 under number 9735. Both must survive.
+NEWER = {"as-published": bytes.fromhex("b8e004b960"), "9999": bytes.fromhex("f8f004b960")}
+
+
+def inside(place: str, unknown: bytes) -> bytes:
+    """The golden request with `unknown` at the end of its chunk, envelope, bundle, tensor or last
+    fragment."""
+
+    def extra(here: str) -> bytes:
+        return unknown if here == place else b""
+
+    chunk = pb.SessionRequest.FromString(published(REQUEST)).chunk
+    tensor = chunk.bundle.tensors[0]
+    last = tensor.fragments[-1].SerializeToString() + extra("fragment")
+    del tensor.fragments[-1]
+    wire_tensor = tensor.SerializeToString() + tagged(8, 2, last) + extra("tensor")
+    bundle = tagged(1, 0, varint(1)) + tagged(2, 2, wire_tensor) + extra("bundle")
+    envelope = chunk.envelope.SerializeToString() + extra("envelope")
+    return tagged(2, 2, tagged(1, 2, envelope) + tagged(2, 2, bundle) + extra("chunk"))
+
+
+def check_bytes(expected: bytes, actual: bytes) -> None:
+    """Require equal bytes, and say where they first differ."""
+    if actual != expected:
+        at = next(
+            (i for i, (a, b) in enumerate(zip(expected, actual, strict=False)) if a != b), None
+        )
+        at = min(len(expected), len(actual)) if at is None else at
+        raise Nonconformance(
+            f"{len(expected)} bytes, at {at}: {expected[at : at + 24].hex() or 'the end'}",
+            f"{len(actual)} bytes, at {at}: {actual[at : at + 24].hex() or 'the end'}",
+        )
+
+
+def fragment_fields(payload: bytes, size: int, index: int) -> list[bytes]:
+    """A fragment as a peer of the older schema wrote it: field 5 holds the uncompressed size."""
+    return [
+        tagged(1, 0, varint(index)),
+        tagged(2, 0, varint(2)),
+        tagged(3, 0, varint(index * len(payload))),
+        tagged(4, 2, payload),
+        tagged(5, 0, varint(size)),
+    ]

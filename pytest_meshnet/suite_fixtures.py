@@ -16,6 +16,7 @@ import pytest
 from pytest_meshnet.ledger.applicability import Fact
 from pytest_meshnet.options import Settings, settings
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
+from pytest_meshnet.runtime.codec_testee import CodecTestee
 from pytest_meshnet.runtime.descriptor import Descriptor, load
 from pytest_meshnet.runtime.errors import Nonconformance, NotProvoked, Refusal
 from pytest_meshnet.runtime.probe import sends_grants
@@ -32,6 +33,7 @@ STALL_MS = 60
 _TARGET = pytest.StashKey[Target]()
 _SMALL = pytest.StashKey[Target]()
 _SLOW = pytest.StashKey[Target]()
+_TESTEE = pytest.StashKey[CodecTestee]()
 _SHARD = pytest.StashKey[ShardUnderTest]()
 _COUNTER = pytest.StashKey[list[int]]()
 
@@ -131,10 +133,13 @@ def _in_process(chosen: Settings, descriptor: Descriptor) -> InProcess | None:
 
 
 def disconnect(config: pytest.Config) -> str:
-    """End what `connect`, `small_shard` and `slow_shard` started.
+    """End what `connect`, `small_shard`, `slow_shard` and `codec_testee` started.
 
     Returns how one of them crashed after the last test that looked, or an empty text.
     """
+    if _TESTEE in config.stash:
+        config.stash[_TESTEE].dispose()
+        del config.stash[_TESTEE]
     crash = ""
     for key in (_SLOW, _SMALL, _TARGET):
         if key in config.stash:
@@ -254,6 +259,17 @@ def relayed_slow_shard(
 
 
 @pytest.fixture
+def codec_testee(pytestconfig: pytest.Config) -> CodecTestee:
+    """The runtime's own codec. A test that asks for it examines the runtime, not the suite."""
+    if _TESTEE not in pytestconfig.stash:
+        descriptor = _connected(pytestconfig).descriptor
+        assert descriptor.codec is not None, "the fact codec_testee says that there is one"
+        testee = CodecTestee(descriptor.codec, descriptor.folder, descriptor.time)
+        pytestconfig.stash[_TESTEE] = testee
+    return pytestconfig.stash[_TESTEE]
+
+
+@pytest.fixture
 def another_shard(
     request: pytest.FixtureRequest, target: Target
 ) -> Iterator[Callable[..., ShardUnderTest]]:
@@ -279,6 +295,7 @@ def another_shard(
 
 __all__ = [
     "another_shard",
+    "codec_testee",
     "connect",
     "descriptor_of",
     "disconnect",

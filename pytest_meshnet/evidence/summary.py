@@ -120,8 +120,8 @@ def same_collection(one: Collection, other: Collection) -> bool:
 
     def parts(value: Collection) -> tuple[Any, ...]:
         return (
-            sorted((t.test, t.requirements) for t in value.tests),
-            sorted((t.test, t.requirements) for t in value.deselected),
+            sorted((t.test, t.requirements, t.testee) for t in value.tests),
+            sorted((t.test, t.requirements, t.testee) for t in value.deselected),
             sorted(e.id for e in value.errors),
             dict(value.hardware),
         )
@@ -183,6 +183,7 @@ def _test(one: Judgement, recorded: Recorded) -> dict[str, Any]:
         "status": str(one.status),
         "reason": one.reason,
         "requirements": one.requirements,
+        "testee": one.testee,
         "attempts": recorded.attempts(one.test),
         "processes": recorded.processes.get(one.test, []),
         "duration_ns": str(sum(phase.duration_ns for phase in phases)),

@@ -41,12 +41,16 @@ FACTS: Mapping[str, type] = {
     "grants": bool,
     "drain_command": bool,
     "logits_and_token": bool,
+    "codec_testee": bool,
 }
 """Every fact that a need may be judged by, with the type of its value.
 
 `layers` counts the layers of the served range; `later_start` says that an effective start after
 the first layer was accepted; `reduced_limits_variant` that the descriptor can start one.
 """
+
+CODEC_TESTEE = "codec-testee"
+"""The need of every test that examines the runtime's own codec."""
 
 _Facts = Mapping[str, Fact]
 
@@ -96,6 +100,7 @@ NEEDS: Mapping[str, Callable[[_Facts], bool | None]] = {
     "grants": lambda facts: _flag(facts, "grants"),
     "drain-command": lambda facts: _flag(facts, "drain_command"),
     "logits-and-token": lambda facts: _flag(facts, "logits_and_token"),
+    CODEC_TESTEE: lambda facts: _flag(facts, "codec_testee"),
 }
 """The rule of each need of the ledger: True, False, or None while it cannot be decided."""
 

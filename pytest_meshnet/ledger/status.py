@@ -8,7 +8,7 @@ from enum import StrEnum
 from itertools import groupby
 from typing import Literal
 
-from pytest_meshnet.ledger.applicability import Fact, unmet
+from pytest_meshnet.ledger.applicability import CODEC_TESTEE, Fact, unmet
 from pytest_meshnet.ledger.expected import ExpectedFailure, ExpectedFailures
 from pytest_meshnet.ledger.requirements import Ledger, Requirement
 
@@ -51,20 +51,26 @@ class PhaseRecord:
 
 @dataclass(frozen=True, slots=True)
 class PlannedTest:
-    """A collected test and the ids of the requirements it speaks for."""
+    """A collected test and the ids of the requirements it speaks for.
+
+    `testee` says that it examines the runtime's own codec: its result is then the runtime's,
+    whatever the subject of its requirements, and it needs CODEC_TESTEE besides theirs.
+    """
 
     test: str
     requirements: tuple[str, ...]
+    testee: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The status of a test, why, and the requirements it speaks for."""
+    """The status of a test, why, and as in its plan what it speaks for and whom it examines."""
 
     test: str
     status: Status
     reason: str
     requirements: tuple[str, ...] = ()
+    testee: bool = False
 
 
 STALE_EXPECTATION = "expected to fail, passed: remove the entry"
@@ -106,7 +112,9 @@ def judge(
     """
     requirements = [ledger.get(name) for name in planned.requirements]
     records = list(phases)
-    excuse = excused(requirements, ledger=ledger, claimed=claimed, facts=facts)
+    excuse = excused(
+        requirements, ledger=ledger, claimed=claimed, facts=facts, testee=planned.testee
+    )
     if not requirements and records and records[0].kind == "not-claimed":
         # It speaks for no requirement, so only its own profile mark, which is not in the plan,
         # could excuse it; it binds no verdict either way.
@@ -116,9 +124,11 @@ def judge(
     else:
         entry = expected.get(planned.test)
         attempts = _attempts(records)
-        answers = [_judge_attempt(one, requirements, entry, lost) for one in attempts]
+        # On the runtime's own codec a failure speaks about the runtime, never about the suite.
+        own = [] if planned.testee else [one.id for one in requirements if one.subject == "suite"]
+        answers = [_judge_attempt(one, own, entry, lost) for one in attempts]
         status, reason = _worst(answers) if answers else (Status.NOT_RUN, lost or "never started")
-    return Judgement(planned.test, status, reason, planned.requirements)
+    return Judgement(planned.test, status, reason, planned.requirements, planned.testee)
 
 
 def excused(
@@ -127,15 +137,18 @@ def excused(
     ledger: Ledger,
     claimed: frozenset[str],
     facts: Mapping[str, Fact],
+    testee: bool = False,
 ) -> _Answer | None:
     """Return why a test must not run: not claimed, or a need that the facts contradict.
 
-    A test that speaks for no requirement is never excused here.
+    A test that speaks for no requirement is never excused here, unless it is one of a `testee`
+    where there is none.
     """
     if requirements and not any(ledger.is_claimed(one, claimed) for one in requirements):
         profiles = dict.fromkeys(one.profile for one in requirements)
         return Status.NOT_CLAIMED, f"profile {', '.join(profiles)} is not claimed"
-    need = unmet((need for one in requirements for need in one.needs), facts)
+    needs = [need for one in requirements for need in one.needs] + [CODEC_TESTEE] * testee
+    need = unmet(needs, facts)
     if need is not None:
         return Status.NOT_APPLICABLE, f"needs {need}: {ledger.needs.get(need, need)}"
     return None
@@ -159,11 +172,12 @@ def _worst(answers: Sequence[_Answer]) -> _Answer:
 
 def _judge_attempt(
     phases: Sequence[PhaseRecord],
-    requirements: Sequence[Requirement],
+    suite: Sequence[str],
     entry: ExpectedFailure | None,
     lost: str | None,
 ) -> _Answer:
-    answer = _engine_error(phases) or _failed(phases, requirements, entry)
+    """Judge one attempt; `suite` are the requirements by which it examines the suite itself."""
+    answer = _engine_error(phases) or _failed(phases, suite, entry)
     answer = answer or _stopped(phases, lost)
     if answer is not None:
         return answer
@@ -185,16 +199,13 @@ def _engine_error(phases: Sequence[PhaseRecord]) -> _Answer | None:
 
 
 def _failed(
-    phases: Sequence[PhaseRecord],
-    requirements: Sequence[Requirement],
-    entry: ExpectedFailure | None,
+    phases: Sequence[PhaseRecord], suite: Sequence[str], entry: ExpectedFailure | None
 ) -> _Answer | None:
     failures = [one for one in phases if one.outcome == "failed" and one.kind != "not-run"]
     if not failures:
         return None
     message = failures[0].message
     first_line = message.strip().partition("\n")[0]
-    suite = [one.id for one in requirements if one.subject == "suite"]
     if suite:
         return Status.ENGINE_ERROR, f"the suite breaks {', '.join(suite)}: {first_line}"
     if entry is None:

@@ -61,10 +61,10 @@ def judge_run(
     """
     judged = list(judgements)
     claims = ledger.claims(claimed)
-    by_requirement = _by_requirement(judged, claims)
+    severest = by_requirement(judged, claims)
     missing = _missing(judged, claims)
     gaps = [f"{Status.NOT_RUN} {name}: {NO_TEST_YET}" for name in missing]
-    gaps += [f"{name}: no applicable test" for name in _never_applied(by_requirement, claims)]
+    gaps += [f"{name}: no applicable test" for name in _never_applied(severest, claims)]
     if lost is not None:
         gaps.append(f"lost: {lost}")
     if not any(one.status in _EXECUTED for one in judged):
@@ -73,12 +73,11 @@ def judge_run(
     word, exit_code, blocking = _decide(judged, must, gaps, refusal)
     counts = Counter(one.status for one in judged)
     every_count = {status: counts[status] for status in Status}
-    return Verdict(word, exit_code, every_count, by_requirement, missing, tuple(blocking))
+    return Verdict(word, exit_code, every_count, severest, missing, tuple(blocking))
 
 
-def _by_requirement(
-    judged: Sequence[Judgement], claims: Sequence[Requirement]
-) -> dict[str, Status]:
+def by_requirement(judged: Iterable[Judgement], claims: Iterable[Requirement]) -> dict[str, Status]:
+    """Return the severest status among the tests of each requirement, not-run where none is."""
     found: dict[str, list[Status]] = {}
     for one in judged:
         for name in one.requirements:
@@ -94,16 +93,14 @@ def _missing(judged: Sequence[Judgement], claims: Sequence[Requirement]) -> tupl
     return tuple(one.id for one in claims if one.level == "MUST" and one.id not in tested)
 
 
-def _never_applied(
-    by_requirement: Mapping[str, Status], claims: Sequence[Requirement]
-) -> list[str]:
+def _never_applied(severest: Mapping[str, Status], claims: Sequence[Requirement]) -> list[str]:
     """MUSTs without needs whose every test needs a fact for another of its requirements."""
     return [
         one.id
         for one in claims
         if one.level == "MUST"
         and not one.needs
-        and by_requirement[one.id] in (Status.NOT_APPLICABLE, Status.NOT_CLAIMED)
+        and severest[one.id] in (Status.NOT_APPLICABLE, Status.NOT_CLAIMED)
     ]
 
 

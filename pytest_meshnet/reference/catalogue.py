@@ -2,7 +2,8 @@
 
 A class decorated with `mutant` or `variant` breaks or bends the reference worker: it subclasses
 Worker, Rules, or ModelWrapper. A function decorated with `suite_mutant` patches the suite's own
-codec or schema in the process that runs the tests. Names are the Python names in kebab case.
+codec or schema in the process that runs the tests; one decorated with `testee_mutant` those of the
+reference's codec testee, in its own process. Names are the Python names in kebab case.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from pytest_meshnet.protocol.machines.worker import Worker
 if TYPE_CHECKING:
     from pytest_meshnet.runtime.descriptor import Descriptor
 
-Kind = Literal["mutant", "suite-mutant", "variant"]
+Kind = Literal["mutant", "suite-mutant", "testee-mutant", "variant"]
 
 _MODULES = (
     "pytest_meshnet.reference.mutants.wire",
     "pytest_meshnet.reference.mutants.codec",
+    "pytest_meshnet.reference.mutants.testees",
     "pytest_meshnet.reference.mutants.opening",
     "pytest_meshnet.reference.mutants.prefill",
     "pytest_meshnet.reference.mutants.decode",
@@ -96,6 +98,11 @@ def suite_mutant(requirement: str) -> Callable[[C], C]:
     return lambda change: _enter("suite-mutant", requirement, change)
 
 
+def testee_mutant(requirement: str) -> Callable[[C], C]:
+    """Enter a patch of the codec testee that must fail the tests of `requirement` on it."""
+    return lambda change: _enter("testee-mutant", requirement, change)
+
+
 def variant(change: C) -> C:
     """Enter an honest worker that differs from the reference in what the protocol leaves free."""
     return _enter("variant", "", change)
@@ -135,7 +142,7 @@ def entry(name: str) -> Entry:
 def build(name: str, served: ServedShard, model: ShardModel) -> tuple[Worker, ShardModel]:
     """The worker and model of an entry, or with an empty name of the reference itself.
 
-    A suite mutant leaves the runtime alone. Raises UnknownName.
+    A mutant of the suite or of the testee leaves the Shard alone. Raises UnknownName.
     """
     change = entry(name).change if name else None
     if not isinstance(change, type):
@@ -162,6 +169,15 @@ def build_small(name: str, descriptor: Descriptor) -> tuple[Worker, ShardModel]:
 
 def apply_suite_mutant(name: str) -> None:
     """Patch this process when `name` is a suite mutant; do nothing for any other entry."""
+    _apply(name, "suite-mutant")
+
+
+def apply_testee_mutant(name: str) -> None:
+    """Patch this process when `name` is a testee mutant; do nothing for any other entry."""
+    _apply(name, "testee-mutant")
+
+
+def _apply(name: str, kind: Kind) -> None:
     found = entry(name)
-    if found.kind == "suite-mutant" and not isinstance(found.change, type):
+    if found.kind == kind and not isinstance(found.change, type):
         found.change()

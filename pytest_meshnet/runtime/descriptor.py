@@ -100,7 +100,10 @@ class ModelFacts:
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """A runtime under test. `digest` is the SHA-256 of the file, `folder` where it lies."""
+    """A runtime under test. `digest` is the SHA-256 of the file, `folder` where it lies.
+
+    `codec` starts the codec testee, where the runtime has one.
+    """
 
     name: str
     vendor: str
@@ -112,6 +115,7 @@ class Descriptor:
     time: TimeLimits
     digest: str
     folder: Path
+    codec: Launch | None = None
 
     @property
     def can_launch(self) -> bool:
@@ -142,16 +146,18 @@ def _reference(name: str, small: bool) -> Descriptor:
         return descriptor
     shards = tuple(_with_arguments(shard, ("--mutant", name)) for shard in descriptor.shards)
     digest = hashlib.sha256(f"{descriptor.digest}:{name}".encode()).hexdigest()
-    return replace(descriptor, name=f"{descriptor.name}:{name}", shards=shards, digest=digest)
+    codec = _extended(descriptor.codec, ("--mutant", name))
+    name = f"{descriptor.name}:{name}"
+    return replace(descriptor, name=name, shards=shards, digest=digest, codec=codec)
 
 
 def _with_arguments(shard: ShardSpec, extra: Command) -> ShardSpec:
-    def extended(launch: Launch | None) -> Launch | None:
-        return None if launch is None else replace(launch, command=launch.command + extra)
+    launch, reduced = _extended(shard.launch, extra), _extended(shard.reduced_limits, extra)
+    return replace(shard, launch=launch, reduced_limits=reduced)
 
-    return replace(
-        shard, launch=extended(shard.launch), reduced_limits=extended(shard.reduced_limits)
-    )
+
+def _extended(launch: Launch | None, extra: Command) -> Launch | None:
+    return None if launch is None else replace(launch, command=launch.command + extra)
 
 
 def _read(path: Path) -> Descriptor:
@@ -172,6 +178,7 @@ def _read(path: Path) -> Descriptor:
         time=TimeLimits(**{k: float(v) for k, v in document.get("time", {}).items()}),
         digest=hashlib.sha256(data).hexdigest(),
         folder=path.resolve().parent,
+        codec=_launch(document["codec"], "command") if "codec" in document else None,
     )
 
 
@@ -204,8 +211,8 @@ def _shard(entry: Mapping[str, Any], path: Path) -> ShardSpec:
     )
 
 
-def _launch(entry: Mapping[str, Any]) -> Launch:
-    return Launch(tuple(entry["start"]), dict(entry.get("environment", {})))
+def _launch(entry: Mapping[str, Any], key: str = "start") -> Launch:
+    return Launch(tuple(entry[key]), dict(entry.get("environment", {})))
 
 
 def _model(entry: Mapping[str, Any]) -> ModelFacts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,3 +43,42 @@ def grown_since(before: Footprint, after: Footprint) -> list[str]:
         if old is not None and new is not None and new > old + slack:
             found.append(f"{name} from {old} to {new}")
     return found
+
+
+def group_peak(group: int) -> int | None:
+    """The peak of resident bytes of all processes of a group, None where /proc does not tell."""
+    peaks = [_peak(pid) for pid in _members(group)]
+    known = [peak for peak in peaks if peak is not None]
+    return sum(known) if known else None
+
+
+def reset_group_peak(group: int) -> int | None:
+    """Forget the peaks of a process group; return the resident bytes in use, None if unknown.
+
+    Where the kernel forbids it the peaks only ever rise, and a growth below an earlier one passes
+    unseen.
+    """
+    for pid in _members(group):
+        with suppress(OSError):
+            Path(f"/proc/{pid}/clear_refs").write_text("5")
+    return group_peak(group)
+
+
+def _members(group: int) -> list[int]:
+    """Process ids of a group, from /proc; empty where there is none."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            # The name of the program, in parentheses, may hold anything.
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            if int(fields[2]) == group:
+                found.append(int(folder.name))
+    return found
+
+
+def _peak(pid: int) -> int | None:
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return None

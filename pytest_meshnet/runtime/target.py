@@ -186,6 +186,7 @@ class Target:
             "tail": Fact(self.is_tail, "descriptor"),
             "stall_hook": Fact(spec.stall_hook and launchable, "descriptor"),
             "drain_command": Fact(spec.drain is not None and launchable, "descriptor"),
+            "codec_testee": Fact(self.descriptor.codec is not None, "descriptor"),
         }
 
     # Whether it still lives --------------------------------------------------------------------

@@ -54,7 +54,17 @@ def record_facts(config: pytest.Config, facts: Mapping[str, Fact]) -> None:
 
 def planned(item: pytest.Item) -> PlannedTest:
     """Return the plan's entry of a test."""
-    return PlannedTest(collection.test_id(item), markers.requirements_of(item))
+    return PlannedTest(
+        collection.test_id(item), markers.requirements_of(item), _examines_testee(item)
+    )
+
+
+TESTEE = "codec_testee"
+"""The fixture that hands a test the runtime's own codec: whoever asks for it, examines that."""
+
+
+def _examines_testee(item: pytest.Item) -> bool:
+    return TESTEE in getattr(item, "fixturenames", ())
 
 
 # Before a test ---------------------------------------------------------------------------------
@@ -85,7 +95,13 @@ def _excuse(item: pytest.Item, run: Run) -> None:
     profile = markers.profile_of(item)
     if not named and profile is not None and profile not in run.claimed:
         raise Excused("not-claimed", f"profile {profile} is not claimed")
-    excuse = excused(named, ledger=run.ledger, claimed=run.claimed, facts=run.facts)
+    excuse = excused(
+        named,
+        ledger=run.ledger,
+        claimed=run.claimed,
+        facts=run.facts,
+        testee=_examines_testee(item),
+    )
     if excuse is not None:
         status, reason = excuse
         raise Excused("not-claimed" if status is Status.NOT_CLAIMED else "not-applicable", reason)
@@ -195,6 +211,7 @@ def annotate(
     report.__dict__[_ATTRIBUTE] = {
         "record": asdict(record),
         "requirements": list(judged.requirements),
+        "testee": judged.testee,
         "status": str(judged.status) if news else "",
         "finding": asdict(finding) if finding else None,
     }
@@ -278,7 +295,8 @@ def take(report: pytest.TestReport, run: Run) -> None:
             run.crashes[report.nodeid] = str(report.longrepr)
         return
     record = PhaseRecord(**told["record"])
-    run.planned.setdefault(record.test, PlannedTest(record.test, tuple(told["requirements"])))
+    plan = PlannedTest(record.test, tuple(told["requirements"]), told["testee"])
+    run.planned.setdefault(record.test, plan)
     run.phases.setdefault(record.test, []).append(record)
     if told["finding"]:
         run.findings.setdefault(record.test, []).append(Finding(**told["finding"]))

@@ -130,7 +130,7 @@ class Run:
         """Judge the run from what this process saw or was told."""
         judged = [self.judge(one, self.phases.get(test, [])) for test, one in self.planned.items()]
         judged += [
-            Judgement(test, Status.NOT_RUN, DESELECTED, one.requirements)
+            Judgement(test, Status.NOT_RUN, DESELECTED, one.requirements, one.testee)
             for test, one in self.deselected.items()
         ]
         judged += [

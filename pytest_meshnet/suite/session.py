@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -131,8 +131,8 @@ def note_worker_down(node: Worker, error: object | None, run: Run) -> None:
     """Take over what a worker knew, or note that it crashed."""
     output: dict[str, Any] = getattr(node, "workeroutput", {}).get(_OUTPUT, {})
     for kind, known in (("planned", run.planned), ("deselected", run.deselected)):
-        for test, requirements in output.get(kind, {}).items():
-            known.setdefault(test, PlannedTest(test, tuple(requirements)))
+        for test, (requirements, testee) in output.get(kind, {}).items():
+            known.setdefault(test, PlannedTest(test, tuple(requirements), testee))
     for name, (value, source) in output.get("facts", {}).items():
         run.facts.setdefault(name, Fact(value, source))
     run.refusal = run.refusal or output.get("refusal")
@@ -149,10 +149,14 @@ def _lose_worker(process: str, message: str, run: Run) -> None:
         run.feed.recorder.worker_lost(process, None, message)
 
 
+def _told(plan: Mapping[str, PlannedTest]) -> dict[str, tuple[list[str], bool]]:
+    return {test: (list(one.requirements), one.testee) for test, one in plan.items()}
+
+
 def _output(run: Run) -> dict[str, Any]:
     return {
-        "planned": {one.test: list(one.requirements) for one in run.planned.values()},
-        "deselected": {one.test: list(one.requirements) for one in run.deselected.values()},
+        "planned": _told(run.planned),
+        "deselected": _told(run.deselected),
         "facts": {name: [fact.value, fact.source] for name, fact in run.facts.items()},
         "refusal": run.refusal,
         "lost": run.lost,

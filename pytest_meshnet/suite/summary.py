@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from pytest_meshnet.ledger.requirements import Ledger, Requirement
 from pytest_meshnet.ledger.status import Judgement, Status
-from pytest_meshnet.ledger.verdict import NO_TEST_YET
+from pytest_meshnet.ledger.verdict import NO_TEST_YET, by_requirement
 from pytest_meshnet.options import DEFAULT_SEED, REFERENCE
 
 if TYPE_CHECKING:
@@ -116,11 +116,8 @@ def _command(run: Run, test: str) -> str:
 
 
 def _write_groups(reporter: pytest.TerminalReporter, run: Run, outcome: Outcome) -> None:
-    claims = run.ledger.claims(run.claimed)
-    own = [one for one in claims if one.subject == "suite"]
-    theirs = [one for one in claims if one.subject != "suite"]
-    for title, requirements in (("self-checks of the suite", own), ("requirements", theirs)):
-        lines = list(_group_lines(requirements, outcome, run.whole))
+    for title, statuses in _sections(run, outcome):
+        lines = list(_group_lines(statuses))
         if lines:
             reporter.write_line(f"{title}:", bold=True)
         for line, good in lines:
@@ -130,16 +127,33 @@ def _write_groups(reporter: pytest.TerminalReporter, run: Run, outcome: Outcome)
         reporter.write_line(f"{Status.NOT_CLAIMED}: {', '.join(unclaimed)}")
 
 
-def _group_lines(
-    requirements: Iterable[Requirement], outcome: Outcome, whole: bool
-) -> Iterator[tuple[str, bool]]:
-    tested = {name for one in outcome.judgements for name in one.requirements}
-    groups: dict[str, list[Requirement]] = {}
-    for one in requirements:
-        if whole or one.id in tested:
-            groups.setdefault(one.group, []).append(one)
-    for group, members in groups.items():
-        found = {one.id: outcome.verdict.by_requirement[one.id] for one in members}
+def _sections(run: Run, outcome: Outcome) -> Iterator[tuple[str, Mapping[Requirement, Status]]]:
+    """Yield each section's title and the status of its requirements.
+
+    What the suite checks of itself stands apart from what the same tests say of a runtime's codec.
+    """
+    claims = run.ledger.claims(run.claimed)
+    on_testee = [one for one in outcome.judgements if one.testee]
+    others = [one for one in outcome.judgements if not one.testee]
+    applied = [one for one in on_testee if one.status is not Status.NOT_APPLICABLE]
+    own = [one for one in claims if one.subject == "suite"]
+    theirs = [one for one in claims if one.subject != "suite"]
+    for title, requirements, judged, whole in (
+        ("self-checks of the suite", own, others, run.whole),
+        ("requirements", theirs, others, run.whole),
+        ("on the runtime's own codec", claims, applied, False),
+    ):
+        tested = {name for one in judged for name in one.requirements}
+        shown = [one for one in requirements if whole or one.id in tested]
+        severest = by_requirement(judged, shown)
+        yield title, {one: severest[one.id] for one in shown}
+
+
+def _group_lines(statuses: Mapping[Requirement, Status]) -> Iterator[tuple[str, bool]]:
+    groups: dict[str, dict[str, Status]] = {}
+    for one, status in statuses.items():
+        groups.setdefault(one.group, {})[one.id] = status
+    for group, found in groups.items():
         bad = [name for name, status in found.items() if status in _EXPLAINED]
         text = _counted(found.values()) + (f" ({', '.join(bad)})" if bad else "")
         yield f"{group:<9}{text}", not bad

@@ -116,10 +116,21 @@ def _variant(
 
 
 def designated(mutant: Entry, tests: Iterable[PlannedTest], ledger: Ledger) -> list[str]:
-    """The tests that must kill a mutant; of a variant those of every MUST of a runtime."""
+    """The tests that must kill a mutant, one of a testee on the testee and any other elsewhere.
+
+    Of a variant: those of every MUST of a runtime.
+    """
     if mutant.kind == "variant":
         return [one.test for one in tests if _of_runtimes(one, ledger) and _of_a_must(one, ledger)]
-    return [one.test for one in tests if mutant.requirement in one.requirements]
+    return [
+        one.test
+        for one in tests
+        if mutant.requirement in one.requirements and one.testee == _breaks_testee(mutant)
+    ]
+
+
+def _breaks_testee(mutant: Entry) -> bool:
+    return mutant.kind == "testee-mutant"
 
 
 def bystanders(mutant: Entry, tests: Iterable[PlannedTest], ledger: Ledger) -> list[str]:
@@ -136,6 +147,7 @@ def bystanders(mutant: Entry, tests: Iterable[PlannedTest], ledger: Ledger) -> l
         one.test
         for one in tests
         if mutant.requirement not in one.requirements
+        and one.testee == _breaks_testee(mutant)
         and any(
             (other.profile, other.subject) == (broken.profile, broken.subject)
             for other in map(ledger.get, one.requirements)
@@ -144,7 +156,9 @@ def bystanders(mutant: Entry, tests: Iterable[PlannedTest], ledger: Ledger) -> l
 
 
 def _of_runtimes(test: PlannedTest, ledger: Ledger) -> bool:
-    return any(ledger.get(one).subject == "runtime" for one in test.requirements)
+    """Whether a test looks at a Shard, and not at a codec, the suite itself or a whole route."""
+    own = not test.testee
+    return own and any(ledger.get(one).subject == "runtime" for one in test.requirements)
 
 
 def _of_a_must(test: PlannedTest, ledger: Ledger) -> bool:

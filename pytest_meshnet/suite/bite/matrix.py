@@ -79,8 +79,9 @@ def _orders(
 
 def _batches(mutants: Sequence[Entry]) -> Iterator[list[Entry]]:
     """A suite mutant patches its process, a variant runs for long: each has one of its own."""
-    yield from ([one] for one in mutants if one.kind != "mutant")
-    shared = [one for one in mutants if one.kind == "mutant"]
+    sharing = ("mutant", "testee-mutant")
+    yield from ([one] for one in mutants if one.kind not in sharing)
+    shared = [one for one in mutants if one.kind in sharing]
     yield from (shared[start : start + BATCH] for start in range(0, len(shared), BATCH))
 
 

@@ -137,9 +137,9 @@ def test_the_plan_is_bound_to_the_start_and_names_requirements(tmp_path: Path):
     plan = making.predicate(path, "plan")
     start = (path / "start.dsse.json").read_bytes()
     assert plan["start_sha256"] == hashlib.sha256(start).hexdigest()
-    assert {"test": making.RUNTIME_TEST, "requirements": ["DECODE-01"]} in plan["collection"][
-        "tests"
-    ]
+    assert {"test": making.RUNTIME_TEST, "requirements": ["DECODE-01"], "testee": False} in plan[
+        "collection"
+    ]["tests"]
 
 
 def test_the_plan_tells_no_home_directory(tmp_path: Path):

@@ -110,7 +110,7 @@ def test_a_collection_is_recorded_with_requirements_and_errors(root: Path, recor
     tests = (PlannedTest("t", ("WIRE-01",)),)
     errors = (CollectionError("m.py", "in /home/ada/m.py"),)
     recorder.collected(Collection(tests, tests, errors, {"t": "rtx3060"}))
-    one = [{"test": "t", "requirements": ["WIRE-01"]}]
+    one = [{"test": "t", "requirements": ["WIRE-01"], "testee": False}]
     assert read(root)[1] == (
         "collected",
         {

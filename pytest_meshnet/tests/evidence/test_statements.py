@@ -39,6 +39,7 @@ def test_the_run_statement_says_what_the_standard_one_cannot(tmp_path: Path):
         "status": "failed",
         "reason": "expected: 1",
         "requirements": ["DECODE-01"],
+        "testee": False,
         "attempts": 1,
         "processes": ["main"],
         "duration_ns": "3000",

@@ -1,0 +1,387 @@
+"""CODEC-04 to 10 on the runtime's own codec: fields that agree, enums, and bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
+from pytest_meshnet.protocol.tensors import DType, Tensor
+from pytest_meshnet.runtime.codec_testee import CodecTestee
+from pytest_meshnet.runtime.errors import Nonconformance
+
+from .codec_cases import (
+    AGREEING,
+    AGREEING_PACKED,
+    AGREEING_PLAIN,
+    DISAGREEMENTS,
+    NO_MEANING,
+    set_field,
+)
+from .codec_inputs import ITEM_SIZES, MAX_CHUNK, MIB, edited, fragments, patterned, written
+from .testee_asking import (
+    bundled,
+    check_refused,
+    decoded,
+    encode_request,
+    result_of,
+    tensors_request,
+)
+from .testee_memory import peak_within
+from .wire_inputs import REQUEST, published
+
+both_bodies = pytest.mark.parametrize(
+    "right", [AGREEING_PLAIN, AGREEING_PACKED], ids=["plain", "compressed"]
+)
+LARGEST = 2**31 - 1
+
+# What a refusal may cost a runtime in memory: nothing that a header only promises.
+PEAK = 64 * MIB
+
+
+def _check_edit(
+    codec_testee: CodecTestee,
+    right: pb.NamedTensor,
+    edit: Callable[[pb.NamedTensor], None],
+    what: str,
+    rule: str,
+) -> None:
+    """Require that a right tensor is read, and refused once edited."""
+    decoded(codec_testee, "the right tensor", bundled(right))
+    check_refused(codec_testee, what, tensors_request(bundled(edited(right, edit))), rule)
+
+
+# CODEC-04 ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("CODEC-04")
+@both_bodies
+@pytest.mark.parametrize("edit", DISAGREEMENTS.values(), ids=DISAGREEMENTS)
+def test_a_tensor_that_disagrees_with_itself_is_refused(
+    codec_testee: CodecTestee, right: pb.NamedTensor, edit: Callable[[pb.NamedTensor], None]
+) -> None:
+    """One of four things that say the same is changed; no checksum stands behind them."""
+    _check_edit(codec_testee, right, edit, "a tensor of 96 bytes so changed", "total-bytes")
+
+
+@pytest.mark.requirement("CODEC-04")
+@pytest.mark.parametrize("dtype", ["UINT8", "BFLOAT16", "INT64"])
+@pytest.mark.parametrize("change", [-1, 1, -8, 8])
+def test_the_encoder_refuses_data_of_another_size(
+    codec_testee: CodecTestee, dtype: str, change: int
+) -> None:
+    """Data a little too short or too long for their shape."""
+    right = patterned(24 * ITEM_SIZES[dtype])
+    tensor = Tensor("hidden_states", DType[dtype], (2, 3, 4), right)
+    result_of(codec_testee, "the right size", encode_request([tensor]))
+    data = right[:change] if change < 0 else right + bytes(change)
+    wrong = Tensor("hidden_states", DType[dtype], (2, 3, 4), data)
+    what = f"{len(data)} bytes in [2, 3, 4] {dtype}"
+    check_refused(codec_testee, what, encode_request([wrong]), "total-bytes")
+
+
+# CODEC-05 ---------------------------------------------------------------------------------------
+
+OUT_OF_BOUNDS = {
+    "rank-9": [1] * 9,
+    "rank-64": [1] * 64,
+    "rank-100000": [1] * 100_000,
+    "minus-1": [1, -1, 1],
+    "two-negatives": [-2, -2],
+    "smallest": [-(2**63), 1],
+    "2^31": [2**31],
+    "2^31-beside-0": [0, 2**31],
+    "2^32": [1, 2**32],
+    "2^63-1": [2**63 - 1],
+    "2^64-elements": [2**30, 2**30, 2**4],
+    "2^64-bytes": [2**30, 2**30, 2],
+    "2^63-bytes": [2**20, 2**20, 2**20],
+    "eight-largest": [LARGEST] * 8,
+    "overflow-beside-0": [LARGEST] * 7 + [0],
+}
+
+
+def _promising(shape: Sequence[int]) -> pb.NamedTensor:
+    """An int64 tensor that promises what its shape does as far as 64 bits reach."""
+    message = written(b"", shape=shape, dtype="INT64", checksum=False)
+    size = 8
+    for dimension in shape:
+        size = size * dimension % 2**64
+    message.total_bytes = size
+    return message
+
+
+@pytest.mark.requirement("CODEC-05")
+@pytest.mark.parametrize("shape", OUT_OF_BOUNDS.values(), ids=OUT_OF_BOUNDS)
+def test_a_shape_out_of_bounds_is_refused_before_any_allocation(
+    codec_testee: CodecTestee, shape: list[int]
+) -> None:
+    """total_bytes is what is left of the product in 64 bits, so that only the bound tells."""
+    request = tensors_request(bundled(_promising(shape)))
+    with peak_within(codec_testee, PEAK):
+        check_refused(codec_testee, f"the shape {str(shape)[:60]}", request, "dimension")
+
+
+@pytest.mark.requirement("CODEC-05")
+@pytest.mark.parametrize("shape", [(1,) * 9, (-1, 8), (2**31,), (0, 2**31)], ids=str)
+def test_the_encoder_refuses_such_shapes_too(
+    codec_testee: CodecTestee, shape: tuple[int, ...]
+) -> None:
+    """What no receiver may accept is not sent."""
+    tensor = Tensor("hidden_states", DType.INT64, shape, bytes(8) if 0 not in shape else b"")
+    check_refused(codec_testee, f"the shape {shape}", encode_request([tensor]), "dimension")
+
+
+@pytest.mark.requirement("CODEC-05")
+@pytest.mark.parametrize("shape", [(1,) * 8, (0, LARGEST), (1, 1, 1, 1, 1, 1, 1, 64)], ids=str)
+def test_the_bounds_themselves_are_legal(codec_testee: CodecTestee, shape: tuple[int, ...]) -> None:
+    """Rank 8, and a dimension of 2^31-1 in an empty tensor."""
+    message = written(patterned(0 if 0 in shape else shape[-1]), shape=shape)
+    (found,) = decoded(codec_testee, f"the shape {shape}", bundled(message))
+    if found.shape != shape:
+        raise Nonconformance(f"{shape}", f"{found.shape}")
+
+
+# CODEC-06 and 07 --------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("CODEC-06")
+@both_bodies
+@pytest.mark.parametrize("order", [0, pb.BYTE_ORDER_BIG_ENDIAN, 3, 99, -1])
+def test_any_byte_order_but_little_endian_is_refused(
+    codec_testee: CodecTestee, right: pb.NamedTensor, order: int
+) -> None:
+    """Big-endian, unspecified, unknown."""
+    edit = set_field("byte_order", order)
+    _check_edit(codec_testee, right, edit, f"byte order {order}", "byte-order")
+
+
+@pytest.mark.requirement("CODEC-06")
+@pytest.mark.parametrize("order", [0, pb.BYTE_ORDER_BIG_ENDIAN])
+def test_an_empty_tensor_needs_a_byte_order_too(codec_testee: CodecTestee, order: int) -> None:
+    """No element would show the mistake; the next tensor will have some."""
+    edit = set_field("byte_order", order)
+    _check_edit(codec_testee, written(b""), edit, f"byte order {order}", "byte-order")
+
+
+@pytest.mark.requirement("CODEC-07")
+@both_bodies
+@pytest.mark.parametrize("name", ["dtype", "compression"])
+@pytest.mark.parametrize("value", [*NO_MEANING, 9])
+def test_a_dtype_or_compression_without_meaning_is_refused(
+    codec_testee: CodecTestee, right: pb.NamedTensor, name: str, value: int
+) -> None:
+    """Unset is not NONE; a dtype of 0xFFFF once killed a worker."""
+    _check_edit(codec_testee, right, set_field(name, value), f"{name} {value}", name)
+
+
+@pytest.mark.requirement("CODEC-07")
+@pytest.mark.parametrize("value", [*NO_MEANING, 3])
+@pytest.mark.parametrize("checksum", [True, False], ids=["right-value", "no-value"])
+def test_a_checksum_algorithm_without_meaning_is_refused(
+    codec_testee: CodecTestee, value: int, checksum: bool
+) -> None:
+    """Unset is not NONE; an unknown one cannot be checked, whatever its value is."""
+
+    def edit(message: pb.NamedTensor) -> None:
+        message.checksum.algorithm = value
+
+    right = written(AGREEING, checksum=checksum)
+    _check_edit(codec_testee, right, edit, f"algorithm {value}", "checksum-algorithm")
+
+
+@pytest.mark.requirement("CODEC-07")
+def test_a_tensor_without_a_checksum_message_is_refused(codec_testee: CodecTestee) -> None:
+    """Leaving it out is leaving the algorithm unspecified."""
+
+    def edit(message: pb.NamedTensor) -> None:
+        message.ClearField("checksum")
+
+    _check_edit(codec_testee, written(AGREEING), edit, "no checksum", "checksum-algorithm")
+
+
+@pytest.mark.requirement("CODEC-07")
+@pytest.mark.parametrize("version", [0, 2, 3, 2**32 - 1])
+def test_a_bundle_version_without_meaning_is_refused(
+    codec_testee: CodecTestee, version: int
+) -> None:
+    """0 is a sender that set none; 2 may mean anything."""
+    for tensors in ([], [AGREEING_PLAIN]):
+        bundle = pb.TensorBundle(bundle_version=version, tensors=tensors)
+        request = tensors_request(bundle.SerializeToString())
+        check_refused(codec_testee, f"bundle version {version}", request, "bundle-version")
+
+
+@pytest.mark.requirement("CODEC-07")
+@both_bodies
+def test_checksum_none_is_legal(codec_testee: CodecTestee, right: pb.NamedTensor) -> None:
+    """It skips the checksum and nothing else, and it is what an encoder may be asked for."""
+    (found,) = decoded(codec_testee, "checksum NONE", bundled(right))
+    if found.data != AGREEING:
+        raise Nonconformance(AGREEING.hex(), bytes(found.data).hex())
+    none = pb.CHECKSUM_ALGORITHM_NONE
+    result = result_of(codec_testee, "checksum NONE", encode_request([found], checksum=none))
+    told = pb.TensorBundle.FromString(result.data).tensors[0].checksum
+    if told.algorithm != none or told.value:
+        raise Nonconformance("algorithm NONE without a value", f"{told}")
+
+
+@pytest.mark.requirement("CODEC-07")
+@pytest.mark.parametrize("option", ["compression", "checksum"])
+@pytest.mark.parametrize("value", [0, 3, 99])
+def test_the_encoder_refuses_an_option_without_meaning(
+    codec_testee: CodecTestee, option: str, value: int
+) -> None:
+    """What no receiver may accept is not sent."""
+    tensor = Tensor("hidden_states", DType.BFLOAT16, (2, 3, 8), AGREEING)
+    rule = "compression" if option == "compression" else "checksum-algorithm"
+    request = encode_request([tensor], **{option: value})
+    check_refused(codec_testee, f"{option} {value}", request, rule)
+
+
+# CODEC-08 ---------------------------------------------------------------------------------------
+
+
+def _zeros(sizes: list[int]) -> pb.NamedTensor:
+    """A tensor of zeros in fragments of these sizes."""
+    data = bytes(sum(sizes))
+    message = written(b"", shape=[len(data)], checksum=False)
+    message.total_bytes = len(data)
+    message.fragments.clear()
+    message.fragments.extend(fragments(data, sizes[:-1]))
+    return message
+
+
+@pytest.mark.requirement("CODEC-08")
+@pytest.mark.parametrize(
+    ("sizes", "legal"),
+    [
+        ([1] * 64, True),
+        ([1] * 65, False),
+        ([1] * 1000, False),
+        ([MIB], True),
+        ([MIB, MIB - 1, 1], True),
+        ([MIB + 1], False),
+        ([1, 1, MIB + 1], False),
+        ([3 * MIB], False),
+    ],
+    ids=["64", "65", "1000", "1-MiB", "mix", "1-MiB+1", "last-too-long", "3-MiB"],
+)
+def test_fragments_are_bounded_in_number_and_size(
+    codec_testee: CodecTestee, sizes: list[int], legal: bool
+) -> None:
+    """64 of them, and 1 MiB each; everything else about the tensor is right."""
+    what, data = f"{len(sizes)} fragments of up to {max(sizes)} bytes", bundled(_zeros(sizes))
+    if not legal:
+        check_refused(codec_testee, what, tensors_request(data), "fragment-count")
+        return
+    (found,) = decoded(codec_testee, what, data)
+    if found.data != bytes(sum(sizes)):
+        raise Nonconformance(f"{sum(sizes)} zeros", f"{len(found.data)} other bytes")
+
+
+@pytest.mark.requirement("CODEC-08")
+@pytest.mark.parametrize(
+    ("size", "fragment_bytes"), [(4, 0), (4, MIB + 1), (65, 1), (640, 9), (64 * 1024 + 1, 1024)]
+)
+def test_the_encoder_refuses_fragments_out_of_bounds(
+    codec_testee: CodecTestee, size: int, fragment_bytes: int
+) -> None:
+    """A size no fragment may have, or one that needs more than 64 of them."""
+    tensor = Tensor("hidden_states", DType.UINT8, (size,), patterned(size))
+    what = f"{size} bytes in fragments of {fragment_bytes}"
+    request = encode_request([tensor], fragment_bytes=fragment_bytes)
+    check_refused(codec_testee, what, request, "fragment-count")
+
+
+# CODEC-09 ---------------------------------------------------------------------------------------
+
+
+def _named(*names: str) -> list[Tensor]:
+    return [Tensor(name, DType.UINT8, (1,), b"x") for name in names]
+
+
+@pytest.mark.requirement("CODEC-09")
+@pytest.mark.parametrize(
+    ("names", "rule"),
+    [
+        ([], ""),
+        ([f"t{index}" for index in range(64)], ""),
+        ([f"t{index}" for index in range(65)], "tensor-count"),
+        ([f"t{index}" for index in range(1000)], "tensor-count"),
+        (["", "b"], "tensor-name"),
+        (["a", ""], "tensor-name"),
+        (["a", "a"], "duplicate-name"),
+        (["a", "b", "a"], "duplicate-name"),
+        (["a", "A", "ä"], ""),
+    ],
+    ids=["0", "64", "65", "1000", "first-unnamed", "last-unnamed", "twice", "apart", "look-alikes"],
+)
+def test_tensors_of_a_bundle_are_bounded_and_named(
+    codec_testee: CodecTestee, names: list[str], rule: str
+) -> None:
+    """At most 64, each with a name of its own, at decode and at encode."""
+    what = f"{len(names)} tensors named {names[:3]}"
+    data = bundled(*(written(b"x", name=name) for name in names))
+    requests = tensors_request(data), encode_request(_named(*names))
+    if rule:
+        for request in requests:
+            check_refused(codec_testee, what, request, rule)
+        return
+    found = [one.name for one in decoded(codec_testee, what, data)]
+    if found != names:
+        raise Nonconformance(f"the tensors {names[:5]}... in order", f"{found[:5]}...")
+    result_of(codec_testee, what, requests[1])
+
+
+@pytest.mark.requirement("CODEC-09")
+@pytest.mark.parametrize("sizes", [[1001], [500, 501], [0, 1, 1000], [250] * 5], ids=str)
+def test_a_bundle_above_the_negotiated_size_is_refused(
+    codec_testee: CodecTestee, sizes: list[int]
+) -> None:
+    """Tensors that fit 1,000 bytes one by one and not together; at their sum and 1 KiB they do."""
+    data = bundled(*(written(bytes(size), name=f"t{at}") for at, size in enumerate(sizes)))
+    what = f"{sizes} bytes at a bound of"
+    roomy = sum(sizes) + 1024  # Whether the framing of a lone bundle counts is left open.
+    decoded(codec_testee, f"{what} {roomy}", data, bound=roomy)
+    request = tensors_request(data, bound=1000)
+    check_refused(codec_testee, f"{what} 1000", request, "bundle-bytes")
+
+
+# CODEC-10 ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("CODEC-10")
+@pytest.mark.parametrize("message", ["SessionRequest", "SessionResponse"])
+@pytest.mark.parametrize("below", [1, 300, 539])
+def test_the_bound_holds_for_the_whole_serialized_message(
+    codec_testee: CodecTestee, message: str, below: int
+) -> None:
+    """The golden chunk: 2,587 bytes around 2,048 of payload, at its size and below it."""
+    data = published(REQUEST)  # A chunk has number 2 in both directions.
+    size = len(data)
+    decoded(codec_testee, f"{size} bytes at {size}", data, message, size)
+    request = tensors_request(data, message, size - below)
+    check_refused(codec_testee, f"{size} bytes at {size - below}", request, "message-bytes")
+
+
+@pytest.mark.requirement("CODEC-10")
+def test_a_decode_step_is_bounded_as_a_whole(codec_testee: CodecTestee) -> None:
+    """A step with a long work id and sixteen bytes of payload."""
+    step = pb.DecodeStep(work_id="w" * 500, tensor=written(bytes(16)))
+    data = pb.SessionRequest(decode=step).SerializeToString()
+    decoded(codec_testee, "a step at its size", data, "SessionRequest", len(data))
+    request = tensors_request(data, "SessionRequest", len(data) - 1)
+    check_refused(codec_testee, "a step one byte above the bound", request, "message-bytes")
+
+
+@pytest.mark.requirement("CODEC-10")
+def test_a_bundle_that_fills_4_mib_leaves_no_room_for_its_envelope(
+    codec_testee: CodecTestee,
+) -> None:
+    """Four fragments of 1 MiB are a legal bundle, and too long for any stream message."""
+    bundle = pb.TensorBundle(bundle_version=1, tensors=[_zeros([MIB] * 4)])
+    data = pb.SessionRequest(chunk=pb.ActivationChunk(bundle=bundle)).SerializeToString()
+    request = tensors_request(data, "SessionRequest", MAX_CHUNK)
+    check_refused(codec_testee, "a message above 4 MiB", request, "message-bytes")
