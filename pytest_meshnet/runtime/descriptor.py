@@ -187,10 +187,12 @@ def _validate(document: Mapping[str, Any], path: Path) -> None:
 
     schema = json.loads((folder("fixtures") / "target.schema.json").read_bytes())
     validator = jsonschema.Draft202012Validator(schema)
-    error = jsonschema.exceptions.best_match(validator.iter_errors(document))
-    if error is not None:
-        place = ".".join(str(part) for part in error.absolute_path) or "the document"
-        raise Refusal(f"{path}: {place}: {error.message}")
+    best = jsonschema.exceptions.best_match
+    found = [best([error]) for error in validator.iter_errors(document)]
+    places = [".".join(map(str, error.absolute_path)) or "the document" for error in found]
+    lines = [f"{place}: {error.message}" for place, error in zip(places, found, strict=True)]
+    if lines:
+        raise Refusal(f"{path}: " + "; ".join(sorted(lines)))
 
 
 def _shard(entry: Mapping[str, Any], path: Path) -> ShardSpec:

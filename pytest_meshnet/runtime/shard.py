@@ -30,6 +30,27 @@ if TYPE_CHECKING:
     Rows = NDArray[np.float32]
 
 
+def check_settled(proposed: FlowLimits, accepted: pb.SessionAccepted) -> None:
+    """Require limits that a session can be driven by: none is zero or above what was proposed.
+
+    Raises Nonconformance; credit may be zero, for a grant may follow.
+    """
+    settled = FlowLimits.from_proto(accepted.flow_control)
+    bounds = (
+        ("max_inflight_chunks", settled.inflight, proposed.inflight),
+        ("max_chunk_bytes", settled.chunk_bytes, proposed.chunk_bytes),
+        ("max_prefill_chunk_tokens", settled.prefill_tokens, proposed.prefill_tokens),
+    )
+    found = describe(pb.SessionResponse(accepted=accepted))
+    for name, number, bound in bounds:
+        if number == 0 or (bound and number > bound):
+            limit = f"1 to {bound}, as proposed" if bound else "above 0"
+            raise Nonconformance(f"{name} {limit}", found, "settle the smaller of both sides")
+    if proposed.credits and settled.credits > proposed.credits:
+        limit = f"credits_granted up to {proposed.credits}, as proposed"
+        raise Nonconformance(limit, found, "settle the smaller of both sides")
+
+
 _CALL = "call"
 """What stands in a trace in place of the stream of a unary call."""
 
@@ -170,6 +191,7 @@ class ShardUnderTest:
                     session.client.open(proposed, features=features, sampling=sampling)
                 )
                 if isinstance(status, pb.SessionAccepted):
+                    check_settled(proposed or FlowLimits(), status)
                     unless_accepted.pop_all()
                     return session
                 full = status.error.code == pb.ERROR_CODE_RESOURCE_EXHAUSTED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_meshnet.ledger.requirements import Ledger, Requirement
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     import pytest
 
     from pytest_meshnet.suite.run import Finding, Outcome, Run
+
+MOST_NAMED = 4
+"""How many failures of the same requirements are named beside the one that is explained."""
 
 _EXPLAINED = (Status.ENGINE_ERROR, Status.FAILED, Status.KNOWN_FAILURE)
 _LISTED = (Status.NOT_RUN, Status.NOT_APPLICABLE)
@@ -33,9 +36,8 @@ def header(run: Run) -> str:
 
 def write(reporter: pytest.TerminalReporter, run: Run, outcome: Outcome) -> None:
     """Write the summary of a run: what failed and why, then requirements, then the verdict."""
-    for judgement in outcome.judgements:
-        if judgement.status in _EXPLAINED:
-            _write_failure(reporter, run, judgement)
+    for first, *others in _alike(outcome.judgements):
+        _write_failure(reporter, run, first, others)
     reporter.section("meshnet", "=", bold=True)
     reporter.write_line(header(run))
     if run.refusal is None:
@@ -55,12 +57,26 @@ def _write_requirements(reporter: pytest.TerminalReporter, run: Run, outcome: Ou
 # Failures --------------------------------------------------------------------------------------
 
 
-def _write_failure(reporter: pytest.TerminalReporter, run: Run, judgement: Judgement) -> None:
+def _alike(judgements: Iterable[Judgement]) -> Iterable[list[Judgement]]:
+    """What is to be explained, by status and requirements; the rest of a list is like its first."""
+    groups: dict[tuple[Status, tuple[str, ...]], list[Judgement]] = {}
+    for one in judgements:
+        if one.status in _EXPLAINED:
+            # Tests of a project beside the suite share no requirement, and so no cause.
+            named = one.requirements or (one.test,)
+            groups.setdefault((one.status, tuple(named)), []).append(one)
+    return groups.values()
+
+
+def _write_failure(
+    reporter: pytest.TerminalReporter, run: Run, judgement: Judgement, others: Sequence[Judgement]
+) -> None:
     title = " ".join([judgement.status, *judgement.requirements])
     reporter.section(title, "_", red=True)
-    for label, text in _explain(run, judgement):
+    lines = [*_explain(run, judgement), *_also(others)]
+    for label, text in lines:
         first, *rest = text.splitlines() or [""]
-        reporter.write_line(f"{label + ':':<11}{first}")
+        reporter.write_line(f"{label + ':':<10} {first}")
         for line in rest:
             reporter.write_line(f"{'':<11}{line}")
 
@@ -77,6 +93,14 @@ def _explain(run: Run, judgement: Judgement) -> Iterator[tuple[str, str]]:
     for finding in findings:
         yield from _found(finding, judgement)
     yield "try", "\n".join(_hints(run, findings, judgement))
+
+
+def _also(others: Sequence[Judgement]) -> Iterator[tuple[str, str]]:
+    """Name other failures of the same requirements; pytest's own account has them in full."""
+    if others:
+        tests = [one.test for one in others[:MOST_NAMED]]
+        left = len(others) - len(tests)
+        yield "also", "\n".join([*tests, *([f"and {left} more"] if left else [])])
 
 
 def _found(finding: Finding, judgement: Judgement) -> Iterator[tuple[str, str]]:
@@ -196,8 +220,24 @@ def _write_losses(
 # Verdict ---------------------------------------------------------------------------------------
 
 
+def _write_begin(reporter: pytest.TerminalReporter, run: Run, outcome: Outcome) -> None:
+    """Say which failure to look at first: the ledger begins with what the rest builds on."""
+    from pytest_meshnet.authoring.exchange.canonical import exchanges
+
+    found = outcome.verdict.by_requirement.items()
+    failed = [name for name, status in found if status is Status.FAILED]
+    if not failed:
+        return
+    shown = [name for name in failed if name in exchanges()]
+    reporter.write_line(f"begin with: pytest-meshnet explain {(shown or failed)[0]}", bold=True)
+    if shown:
+        target = shlex.join(["--target", run.settings.target])
+        reporter.write_line(f"            pytest-meshnet replay {shown[0]} {target}", bold=True)
+
+
 def _write_verdict(reporter: pytest.TerminalReporter, run: Run, outcome: Outcome) -> None:
     verdict = outcome.verdict
+    _write_begin(reporter, run, outcome)
     counted = ", ".join(f"{n} {status}" for status, n in verdict.counts.items() if n) or "no test"
     if run.refusal is not None:
         reporter.write_line(f"REFUSED: {run.refusal}", red=True, bold=True)

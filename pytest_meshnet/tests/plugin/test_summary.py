@@ -171,3 +171,41 @@ def test_a_deselected_test_is_not_run_and_says_so(suite):
 def test_the_verdict_is_there_however_quiet_the_run_is(suite, option):
     suite.module(SUITE)
     suite.run(option).stdout.fnmatch_lines(["2 passed, 1 failed; no certificate: *"])
+
+
+MANY = """
+@pytest.mark.parametrize("n", range(7))
+@requirement("DECODE-02")
+def test_bad(n): raise Nonconformance("four", "three")
+
+@requirement("DECODE-01")
+def test_worse(): raise Nonconformance("five", "six")
+"""
+
+
+def test_failures_of_one_requirement_are_explained_once_and_the_others_named(suite):
+    suite.module(MANY)
+    result = suite.run()
+    titles = [line.strip("_ ") for line in result.stdout.lines if line.startswith("____")]
+    assert [one for one in titles if one.startswith("failed")] == [
+        "failed DECODE-02",
+        "failed DECODE-01",
+    ]
+    assert section(result, "failed DECODE-02")[-5:] == [
+        "also:      conformance/test_sample.py::test_bad[1]",
+        "           conformance/test_sample.py::test_bad[2]",
+        "           conformance/test_sample.py::test_bad[3]",
+        "           conformance/test_sample.py::test_bad[4]",
+        "           and 2 more",
+    ]
+    assert not any(line.startswith("also:") for line in section(result, "failed DECODE-01"))
+
+
+def test_the_failure_to_begin_with_is_the_first_of_the_ledger(suite):
+    suite.module(MANY)
+    assert "begin with: pytest-meshnet explain DECODE-01" in suite.run().stdout.lines
+
+
+def test_a_run_without_a_failure_has_nothing_to_begin_with(suite):
+    suite.module(SUITE.replace("raise Nonconformance", "print"))
+    assert not any(line.startswith("begin with") for line in suite.run().stdout.lines)

@@ -8,13 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pytest_meshnet.protocol.flow import FlowLimits
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.machines.worker import Worker
 from pytest_meshnet.reference.catalogue import build_small
 from pytest_meshnet.runtime.descriptor import Descriptor, TimeLimits, load
 from pytest_meshnet.runtime.errors import Nonconformance
 from pytest_meshnet.runtime.in_process import InProcessTransport
-from pytest_meshnet.runtime.shard import ShardUnderTest
+from pytest_meshnet.runtime.shard import ShardUnderTest, check_settled
 from pytest_meshnet.runtime.target import Target
 
 
@@ -130,8 +131,6 @@ def test_any_other_refusal_of_an_open_is_a_finding_at_once() -> None:
 
 
 def test_a_session_settles_what_was_proposed() -> None:
-    from pytest_meshnet.protocol.flow import FlowLimits
-
     with shard_of().session(proposed=FlowLimits(prefill_tokens=3)) as session:
         assert session.client.limits.prefill_tokens == 3
 
@@ -183,3 +182,33 @@ def test_results_differ_only_when_they_are_certainly_not_equal() -> None:
 def test_the_report_is_what_the_worker_said() -> None:
     assert shard_of().report.max_context_tokens == 256
     assert isinstance(shard_of().report, pb.CapabilityReport)
+
+
+@pytest.mark.parametrize(
+    ("proposed", "settled", "said"),
+    [
+        (FlowLimits(), FlowLimits(1, 8, 4096, 0), "max_prefill_chunk_tokens above 0"),
+        (FlowLimits(), FlowLimits(1, 0, 4096, 8), "max_inflight_chunks above 0"),
+        (FlowLimits(), FlowLimits(1, 8, 0, 8), "max_chunk_bytes above 0"),
+        (
+            FlowLimits(prefill_tokens=3),
+            FlowLimits(1, 8, 4096, 4),
+            "max_prefill_chunk_tokens 1 to 3, as proposed",
+        ),
+        (FlowLimits(inflight=2), FlowLimits(1, 3, 4096, 4), "max_inflight_chunks 1 to 2"),
+        (FlowLimits(chunk_bytes=99), FlowLimits(1, 3, 100, 4), "max_chunk_bytes 1 to 99"),
+        (FlowLimits(credits=1), FlowLimits(2, 3, 100, 4), "credits_granted up to 1"),
+    ],
+)
+def test_limits_that_nobody_could_drive_a_session_by_are_a_finding(
+    proposed: FlowLimits, settled: FlowLimits, said: str
+) -> None:
+    accepted = pb.SessionAccepted(flow_control=settled.to_proto())
+    with pytest.raises(Nonconformance, match=said):
+        check_settled(proposed, accepted)
+
+
+def test_limits_at_what_was_proposed_and_no_credit_yet_are_none() -> None:
+    proposed = FlowLimits(2, 3, 100, 4)
+    for settled in (proposed, FlowLimits(0, 1, 1, 1)):
+        check_settled(proposed, pb.SessionAccepted(flow_control=settled.to_proto()))
