@@ -21,6 +21,7 @@ ELSEWHERE = {
     "gpus": "pytest_meshnet.hardware.commands",
     "init": "pytest_meshnet.authoring.commands",
     "mutants": "pytest_meshnet.suite.bite.command",
+    "alpha": "pytest_meshnet.alpha.commands",
     "plan": "pytest_meshnet.target.commands",
     "proto": "pytest_meshnet.authoring.commands",
     "replay": "pytest_meshnet.authoring.commands",

@@ -35,18 +35,23 @@ def matrix_html(matrix: Matrix) -> bytes:
     return _render("matrix.html.j2", matrix=matrix)
 
 
-def _render(template: str, **values: Any) -> bytes:
-    text: str = _environment().get_template(template).render(**values)
+def page_of(folder: Path, template: str, **values: Any) -> bytes:
+    """Return a page of another room as UTF-8: its template in `folder` extends frame.html.j2."""
+    text: str = _environment(folder).get_template(template).render(**values)
     return text.encode("utf-8")
 
 
+def _render(template: str, **values: Any) -> bytes:
+    return page_of(_TEMPLATES, template, **values)
+
+
 @cache
-def _environment() -> Environment:
+def _environment(folder: Path) -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
     made = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
+        loader=FileSystemLoader([folder, _TEMPLATES]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

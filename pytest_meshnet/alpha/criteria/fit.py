@@ -1,0 +1,195 @@
+"""The fit half of `identity_and_fit`: did every machine hold its part in real memory?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from pytest_meshnet.alpha.criteria import criterion
+from pytest_meshnet.alpha.criteria.identity import SECTION, tensors
+from pytest_meshnet.alpha.reading import GIB, Reading
+
+
+def _bytes(at: Reading, node: Mapping[str, Any], where: str, *names: str) -> list[int] | None:
+    """Some byte counts of one machine, all of them or None."""
+    found = [at.count(node, name, where) for name in names]
+    usable = [one for one in found if one is not None]
+    return usable if len(usable) == len(found) else None
+
+
+def _reserve(at: Reading, usable: int) -> float:
+    fraction = at.locked_number(SECTION, "min_node_reserve_fraction")
+    least = at.locked_number(SECTION, "min_node_reserve_gib")
+    return max(fraction * usable, least * GIB)
+
+
+@criterion(
+    SECTION,
+    "require_no_single_node_can_admit_complete_recipe",
+    action="use machines that could not hold the whole recipe alone",
+)
+def no_node_could_hold_everything(at: Reading) -> None:
+    """The budget of each machine is below all weights and all of the KV."""
+    inventory = tensors(at, at.part(SECTION, "inventory"), "tensors", "inventory")
+    nodes = dict(at.nodes())
+    found = {w: _bytes(at, node, w, "usable_bytes", "kv_bytes") for w, node in nodes.items()}
+    sizes = {where: one for where, one in found.items() if one is not None}
+    if inventory is None or not sizes or len(sizes) < len(found):
+        return
+    whole = sum(inventory.values()) + sum(kv for _, kv in sizes.values())
+    for where, (usable, _) in sizes.items():
+        if usable - _reserve(at, usable) >= whole:
+            at.fail("one-node-suffices", f"{where} could hold all of the recipe alone")
+    at.show(round(max(usable for usable, _ in sizes.values()) / GIB, 3), "GiB")
+
+
+@criterion(SECTION, "min_node_reserve_fraction", action="place less on the node that is named")
+def reserve_is_a_fraction(at: Reading) -> None:
+    """Each reserve is the locked fraction of usable memory, and what is placed keeps out of it."""
+    for where, node in at.nodes():
+        names = ("usable_bytes", "reserve_bytes", "weight_bytes", "kv_bytes")
+        sizes = _bytes(at, node, where, *names)
+        if sizes is None:
+            continue
+        usable, reserve, weights, kv = sizes
+        at.show(round(reserve / usable, 4) if usable else 0, "of usable memory")
+        at.at_least(reserve, at.limit * usable, f"{where}.reserve_bytes")
+        if weights + kv > usable - _reserve(at, usable):
+            at.fail("over-budget", f"{where}: weights and KV reach into the reserve")
+
+
+@criterion(SECTION, "min_node_reserve_gib", action="place less on the node that is named")
+def reserve_has_a_floor(at: Reading) -> None:
+    """Each reserve is at least the locked number of GiB."""
+    for where, node in at.nodes():
+        reserve = at.count(node, "reserve_bytes", where)
+        if reserve is not None:
+            at.show(reserve, "bytes")
+            at.at_least(reserve, at.limit * GIB, f"{where}.reserve_bytes")
+
+
+@criterion(
+    SECTION,
+    "require_measured_peak_scratch_inside_reserve",
+    action="measure the peak of the node that is named, and place less on it",
+)
+def peak_stays_inside(at: Reading) -> None:
+    """Peak scratch is inside the reserve, and what was resident inside the machine."""
+    names = ("peak_scratch_bytes", "reserve_bytes", "peak_rss_bytes", "peak_vram_bytes")
+    for where, node in at.nodes():
+        sizes = _bytes(at, node, where, *names, "usable_bytes", "weight_bytes")
+        if sizes is None:
+            continue
+        scratch, reserve, rss, vram, usable, weights = sizes
+        at.show(scratch, "bytes")
+        at.at_most(scratch, reserve, f"{where}.peak_scratch_bytes")
+        if rss + vram > usable:
+            at.fail("contradictory", f"{where}: more was resident than the machine has")
+        if rss + vram < weights:
+            at.fail("not-resident", f"{where}: less was resident than its weights need")
+
+
+def _never(at: Reading, name: str, code: str, text: str) -> None:
+    for where, node in at.nodes():
+        found = at.flag(node, name, where)
+        if found is not None:
+            at.show(found)
+        if found:
+            at.fail(code, f"{where}: {text}")
+
+
+@criterion(SECTION, "forbid_swap", action="switch swap off and run again")
+def nothing_was_swapped(at: Reading) -> None:
+    """No byte was in swap at any time."""
+    for where, node in at.nodes():
+        found = at.count(node, "swap_bytes", where)
+        if found is not None:
+            at.show(found, "bytes")
+            if found:
+                at.fail("swapped", f"{where}: {found} bytes were in swap")
+
+
+@criterion(SECTION, "forbid_overcommit", action="forbid overcommit and run again")
+def nothing_was_overcommitted(at: Reading) -> None:
+    """Memory was not promised that the machine does not have."""
+    _never(at, "overcommitted", "overcommitted", "memory was overcommitted")
+
+
+@criterion(SECTION, "forbid_mmap_only_fit_claim", action="make the weights resident")
+def fit_is_not_a_mapping(at: Reading) -> None:
+    """That a file can be mapped does not say that it fits."""
+    _never(at, "mmap_only", "mmap-only", "the fit rests on a mapped file alone")
+
+
+@criterion(
+    SECTION, "forbid_double_counted_unified_memory", action="count the one pool of memory once"
+)
+def unified_memory_counts_once(at: Reading) -> None:
+    """A machine with one pool names no GPU memory beside it."""
+    for where, node in at.nodes():
+        unified = at.flag(node, "unified", where)
+        sizes = _bytes(at, node, where, "gpu_bytes", "usable_bytes")
+        if unified is None or sizes is None:
+            continue
+        at.show(unified)
+        if unified and sizes[0]:
+            at.fail("counted-twice", f"{where}: unified, and {sizes[0]} bytes of GPU beside it")
+        if sizes[0] > sizes[1]:
+            at.fail("contradictory", f"{where}: its GPU has more memory than the machine")
+
+
+@criterion(SECTION, "aggregate_hard_fit_floor_gib", action="add a machine, each one counted once")
+def machines_reach_the_floor(at: Reading) -> None:
+    """Usable memory of all machines together, none of them named twice."""
+    hosts = [at.text(node, "host", where) for where, node in at.nodes()]
+    sizes = [_bytes(at, node, where, "usable_bytes") for where, node in at.nodes()]
+    for host, count in Counter(one for one in hosts if one is not None).items():
+        if count > 1:
+            at.fail("same-host-twice", f"{host} is named {count} times")
+    if not sizes or any(one is None for one in sizes):
+        return
+    total = sum(one[0] for one in sizes if one is not None) / GIB
+    at.show(round(total, 3), "GiB")
+    at.at_least(total, at.limit, "usable memory of all machines in GiB")
+
+
+@criterion(SECTION, "aggregate_floor_class", action="label the result as the contract does")
+def floor_is_labelled(at: Reading) -> None:
+    """The result says what kind of floor it was held to."""
+    found = at.text(at.part("labels"), "aggregate_floor_class", "labels")
+    if found is not None:
+        at.show(found)
+        at.equal(found, at.threshold, "labels.aggregate_floor_class")
+
+
+@criterion(SECTION, "recommended_topologies", action="record the usable memory of each machine")
+def topology_is_known(at: Reading) -> None:
+    """Which topology it was; another than a recommended one is noted and no fault."""
+    sizes = [_bytes(at, node, where, "usable_bytes") for where, node in at.nodes()]
+    known = [round(one[0] / GIB) for one in sizes if one is not None]
+    if not known or len(known) < len(sizes):
+        return
+    groups = Counter(known)
+    found = "+".join(f"{count}x{size}GiB" for size, count in sorted(groups.items()))
+    at.show(found)
+    if isinstance(at.threshold, tuple) and found not in at.threshold:
+        at.note = f"not a recommended topology ({', '.join(at.threshold)})"
+
+
+@criterion(
+    SECTION,
+    "arithmetic_minimum_requires_measured_placement_evidence",
+    action="measure what is placed and resident on every machine",
+)
+def placement_was_measured(at: Reading) -> None:
+    """At least two machines, each with measured placement and peak: arithmetic proves no fit."""
+    names = ("weight_bytes", "kv_bytes", "peak_rss_bytes", "peak_vram_bytes")
+    sizes = [_bytes(at, node, where, *names) for where, node in at.nodes()]
+    at.show(len(sizes), "machines")
+    if len(sizes) < 2:
+        at.fail("not-distributed", f"{len(sizes)} machine(s) in the record, two are needed")
+    for (where, node), found in zip(at.nodes(), sizes, strict=True):
+        report = tensors(at, node, "owned", where)
+        if found is not None and report is not None and found[0] != sum(report.values()):
+            at.fail("contradictory", f"{where}: the weights placed are not the tensors owned")

@@ -1,0 +1,67 @@
+"""`storage`: where the artifact lay, and what the logs gave away."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+
+from pytest_meshnet.alpha.criteria import criterion
+from pytest_meshnet.alpha.reading import Reading
+
+SECTION = "storage"
+
+
+@criterion(SECTION, "mounted_storage_only", action="move the artifact to a mounted drive")
+def artifact_lies_on_a_mount(at: Reading) -> None:
+    """Every file was read from a mounted drive."""
+    for number, entry in enumerate(at.parts(SECTION, "artifacts")):
+        found = at.flag(entry, "mounted", f"artifacts[{number}]")
+        if found is not None:
+            at.show(found)
+        if found is False:
+            at.fail("not-mounted", f"artifacts[{number}] lies on no mounted drive")
+
+
+@criterion(SECTION, "forbidden_path_prefixes", action="move the artifact away from there")
+def artifact_lies_nowhere_forbidden(at: Reading) -> None:
+    """No path, with its links resolved, is below a forbidden one."""
+    prefixes = at.threshold if isinstance(at.threshold, tuple) else ()
+    for number, entry in enumerate(at.parts(SECTION, "artifacts")):
+        where = f"artifacts[{number}]"
+        path = at.text(entry, "resolved_path", where)
+        if path is None:
+            continue
+        at.show(path)
+        pure = PurePosixPath(path)
+        if not pure.is_absolute() or ".." in pure.parts:
+            at.fail("not-resolved", f"{where}: {path} is not a resolved path")
+        for prefix in prefixes:
+            if pure.is_relative_to(prefix):
+                at.fail("forbidden-path", f"{where}: {path} is below {prefix}")
+
+
+_SCANS = {
+    "forbid_secrets_in_logs": ("secrets_found", "secret"),
+    "forbid_unrestricted_prompt_payloads_in_logs": ("prompt_payloads_found", "prompt payload"),
+}
+
+
+@criterion(SECTION, *_SCANS, action="mend what writes it to the log, and scan again")
+def logs_give_nothing_away(at: Reading) -> None:
+    """Logs were scanned on every machine, and nothing was found in them."""
+    name, what = _SCANS[at.key]
+    scans = at.part(SECTION, "log_scans")
+    for where, node in at.nodes():
+        host = at.text(node, "host", where)
+        if host is None:
+            continue
+        found = scans.get(host)
+        scan = found if isinstance(found, Mapping) else {}
+        files = at.count(scan, "files_scanned", f"log_scans.{host}")
+        hits = at.count(scan, name, f"log_scans.{host}")
+        if files == 0:
+            at.fail("nothing-scanned", f"no log of {host} was scanned")
+        if hits is not None:
+            at.show(hits, "lines")
+            if hits:
+                at.fail("found-in-logs", f"{hits} lines of {host}'s logs hold a {what}")

@@ -1,0 +1,336 @@
+"""How each criterion is broken: a path into the record, what is written there, the code expected.
+
+`everything` adds to every listed break what can happen to any claim: it is absent, or told and not
+measured; and to every number that it is negative, a boolean or not finite.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_meshnet.alpha.reading import GIB
+
+NODE = "identity_and_fit/nodes/1"
+GONE, TOLD = object(), object()
+
+
+@dataclass(frozen=True)
+class Break:
+    criterion: str
+    path: str
+    value: Any
+    code: str
+
+    @property
+    def id(self) -> str:
+        return f"{self.criterion}-{self.code}-{self.path.rpartition('/')[2]}"
+
+
+FIT, SEM, RUN = "identity_and_fit", "semantic_correctness", "target_run"
+PERF, REL, STORE = "performance", "reliability", "storage"
+HUGE = 2**45
+
+LISTED: dict[str, list[tuple[str, Any, str]]] = {
+    "target.source_repo_id": [(f"{FIT}/target/source_repo_id", "a/b", "differs")],
+    "target.source_revision": [(f"{FIT}/target/source_revision", "main", "differs")],
+    "target.gguf_repo_id": [(f"{FIT}/target/gguf_repo_id", "a/b", "differs")],
+    "target.gguf_revision": [(f"{FIT}/target/gguf_revision", "ab" * 20, "differs")],
+    "target.quantization": [(f"{FIT}/target/quantization", "UD-IQ1_M", "differs")],
+    "target.shard_count": [(f"{FIT}/target/shard_count", 5, "differs")],
+    "target.total_bytes": [(f"{FIT}/target/total_bytes", 216715360961, "differs")],
+    "target.target_manifest_sha256": [
+        (f"{FIT}/target/target_manifest_sha256", "ab" * 32, "differs")
+    ],
+    "target.architecture_snapshot_sha256": [
+        (f"{FIT}/target/architecture_snapshot_sha256", "ab" * 32, "differs")
+    ],
+    "target.reasoning_effort": [(f"{FIT}/target/reasoning_effort", "high", "differs")],
+    f"{FIT}.require_exact_revisions": [
+        (f"{FIT}/target/source_revision", "main", "differs"),
+        (f"{NODE}/gguf_revision", "ab" * 20, "differs"),
+        (f"{NODE}/gguf_revision", 7, "wrong-type"),
+    ],
+    f"{FIT}.require_all_shard_sha256": [
+        (f"{NODE}/files/value/0/sha256", "00" * 32, "wrong-digest"),
+        (f"{NODE}/files/value/0/size_bytes", 1, "wrong-size"),
+        (f"{NODE}/files/value/0/name", "other.gguf", "unknown-file"),
+        (f"{FIT}/nodes/*/files", [], "unverified-file"),
+    ],
+    f"{FIT}.require_per_node_owned_tensor_report": [
+        (f"{NODE}/owned", [], "empty"),
+        (f"{NODE}/owned/value/0/bytes", "many", "wrong-type"),
+        (f"{NODE}/owned/value/1/name", "blk.16.attn.weight", "listed-twice"),
+    ],
+    f"{FIT}.require_owned_tensor_union_equals_inventory": [
+        (f"{NODE}/owned/value/0/name", "blk.99.weight", "foreign-tensor"),
+        (f"{NODE}/owned/value/0/name", "blk.98.weight", "unowned-tensor"),
+        (f"{NODE}/owned/value/0/bytes", 1, "wrong-size"),
+        (f"{FIT}/inventory/excluded", ["blk.3.attn.weight"], "foreign-tensor"),
+        (f"{FIT}/inventory/tensors/value/0/bytes", HUGE, "contradictory"),
+    ],
+    f"{FIT}.max_unintended_tensor_overlap": [
+        (f"{NODE}/owned/value/0/name", "blk.0.attn.weight", "overlap")
+    ],
+    f"{FIT}.require_no_single_node_can_admit_complete_recipe": [
+        (f"{NODE}/usable_bytes", 512 * GIB, "one-node-suffices")
+    ],
+    f"{FIT}.min_node_reserve_fraction": [
+        (f"{NODE}/reserve_bytes", 12 * GIB, "too-low"),
+        (f"{NODE}/kv_bytes", 20 * GIB, "over-budget"),
+    ],
+    f"{FIT}.min_node_reserve_gib": [(f"{NODE}/reserve_bytes", 7 * GIB, "too-low")],
+    f"{FIT}.require_measured_peak_scratch_inside_reserve": [
+        (f"{NODE}/peak_scratch_bytes", 14 * GIB, "too-high"),
+        (f"{NODE}/peak_rss_bytes", 65 * GIB, "contradictory"),
+        (f"{NODE}/peak_rss_bytes", GIB, "not-resident"),
+    ],
+    f"{FIT}.forbid_swap": [(f"{NODE}/swap_bytes", 4096, "swapped")],
+    f"{FIT}.forbid_overcommit": [
+        (f"{NODE}/overcommitted", True, "overcommitted"),
+        (f"{NODE}/overcommitted", 0, "wrong-type"),
+    ],
+    f"{FIT}.forbid_mmap_only_fit_claim": [
+        (f"{NODE}/mmap_only", True, "mmap-only"),
+        (f"{NODE}/mmap_only", "no", "wrong-type"),
+    ],
+    f"{FIT}.forbid_double_counted_unified_memory": [
+        (f"{NODE}/unified", True, "counted-twice"),
+        (f"{NODE}/gpu_bytes", 65 * GIB, "contradictory"),
+    ],
+    f"{FIT}.aggregate_hard_fit_floor_gib": [
+        (f"{FIT}/nodes/*/usable_bytes", 44 * GIB, "too-low"),
+        (f"{NODE}/host", "ada", "same-host-twice"),
+    ],
+    f"{FIT}.aggregate_floor_class": [("labels/aggregate_floor_class", "production", "differs")],
+    f"{FIT}.recommended_topologies": [(f"{NODE}/usable_bytes", 64.5, "not-a-number")],
+    f"{FIT}.arithmetic_minimum_requires_measured_placement_evidence": [
+        (f"{NODE}/weight_bytes", 1, "contradictory")
+    ],
+    f"{SEM}.require_active_moe_routing": [(f"{SEM}/graph/moe_routed_tokens", 0, "never-ran")],
+    f"{SEM}.require_active_shared_expert": [(f"{SEM}/graph/shared_expert_tokens", 0, "never-ran")],
+    f"{SEM}.require_active_dsa_lightning_indexer": [
+        (f"{SEM}/graph/indexer_selections", 0, "never-ran")
+    ],
+    f"{SEM}.require_active_sparse_attention": [
+        (f"{SEM}/graph/sparse_attention_steps", 0, "never-ran")
+    ],
+    f"{SEM}.require_active_indexshare_full_and_shared": [
+        (f"{SEM}/graph/indexshare_full_layers", 78, "differs"),
+        (f"{SEM}/graph/indexshare_shared_layers", 0, "differs"),
+    ],
+    f"{SEM}.dense_attention_fallback_satisfies_alpha": [
+        (f"{SEM}/graph/dense_attention_fallbacks", 1, "dense-fallback")
+    ],
+    f"{SEM}.require_rendered_reasoning_effort_marker": [
+        (f"{SEM}/rendered_template", "<|system|>Reasoning Effort: High", "no-marker"),
+        (f"{SEM}/rendered_template", " ", "wrong-type"),
+    ],
+    f"{SEM}.f32_seam_fixture_exact_match_tokens": [
+        (f"{SEM}/f32_seam/tokens_compared", 31, "too-low")
+    ],
+    f"{SEM}.f32_seam_fixture_requires_exact_match": [
+        (f"{SEM}/f32_seam/tokens_equal", 31, "token-differs"),
+        (f"{SEM}/f32_seam/tokens_equal", 33, "contradictory"),
+    ],
+    f"{SEM}.min_greedy_token_agreement": [
+        (f"{SEM}/production_seam/greedy_token_agreement", 0.8999, "too-low"),
+        (f"{SEM}/production_seam/greedy_token_agreement", 1.5, "contradictory"),
+    ],
+    f"{SEM}.min_mean_state_cosine_similarity": [
+        (f"{SEM}/production_seam/mean_cosine_similarity", 0.9989, "too-low"),
+        (f"{SEM}/production_seam/mean_cosine_similarity", 1.01, "contradictory"),
+    ],
+    f"{SEM}.forbid_nonfinite_tensors": [
+        (f"{SEM}/production_seam/nonfinite_tensors", 1, "nonfinite"),
+        (f"{SEM}/production_seam/tensors_checked", 0, "nothing-checked"),
+    ],
+    f"{SEM}.require_fail_closed_on_fingerprint_mismatch": [
+        (f"{SEM}/handshakes/kv/refused", 0, "accepted"),
+        (f"{SEM}/handshakes/tokenizer/refused", 2, "contradictory"),
+        (f"{SEM}/handshakes/patch/tried", 0, "not-tried"),
+    ],
+    f"{RUN}.context_tokens": [(f"{RUN}/context_tokens", 8192, "differs")],
+    f"{RUN}.kv_dtype": [(f"{RUN}/kv_dtype", "F16", "differs")],
+    f"{RUN}.concurrency": [
+        (f"{RUN}/concurrency", 2, "differs"),
+        (f"{RUN}/concurrency", True, "differs"),
+    ],
+    f"{RUN}.prompt_lane_tokens": [(f"{RUN}/prompt_tokens", 4095, "differs")],
+    f"{RUN}.min_output_tokens": [(f"{RUN}/output_tokens", 511, "too-low")],
+    f"{RUN}.min_output_tokens_with_natural_eos": [
+        (f"{RUN}/output_tokens", 127, "too-low"),
+        (f"{RUN}/finish_reason", "error", "unnatural-end"),
+    ],
+    f"{RUN}.require_same_switch_wired_network": [
+        (f"{RUN}/links/1/wired", False, "not-wired"),
+        (f"{RUN}/links/1/switch", "sw-2", "several-switches"),
+        (f"{RUN}/links/1/host", "ada", "unlinked-host"),
+    ],
+    f"{RUN}.min_link_rate_gbps": [(f"{RUN}/links/1/rate_gbps", 2.4, "too-low")],
+    f"{RUN}.recommended_link_rate_gbps": [(f"{RUN}/links/1/rate_gbps", "fast", "not-a-number")],
+    f"{RUN}.require_sentinels": [
+        (f"{RUN}/sentinels/coding/parsed", False, "unparsed"),
+        (f"{RUN}/sentinels/multi_step_reasoning/output_sha256", "ab" * 32, "not-attached"),
+    ],
+    f"{RUN}.require_openai_compatible_response_fields": [
+        (f"{RUN}/response/model", "", "empty"),
+        (f"{RUN}/response/finish_reason", "stop", "differs"),
+        (f"{RUN}/response/usage/value/total_tokens", 4609, "contradictory"),
+        (f"{RUN}/response/usage/value/prompt_tokens", None, "not-a-number"),
+        (f"{RUN}/output_tokens", 600, "contradictory"),
+    ],
+    f"{PERF}.min_median_decode_tokens_per_second": [
+        (f"{PERF}/decode/1/tokens_per_second", 5.0, "contradictory"),
+        (f"{PERF}/decode/1/seconds", 0.0, "contradictory"),
+    ],
+    f"{PERF}.max_ttft_seconds_at_4096_prompt": [
+        (f"{PERF}/ttft_seconds", 600.5, "too-high"),
+        (f"{PERF}/ttft_prompt_tokens", 128, "differs"),
+    ],
+    f"{PERF}.max_unexplained_stall_seconds": [
+        (f"{PERF}/unexplained_gaps_seconds", [61.0], "too-high"),
+        (f"{PERF}/unexplained_gaps_seconds", [math.nan], "not-finite"),
+        (f"{PERF}/unexplained_gaps_seconds", [True], "not-a-number"),
+        (f"{PERF}/unexplained_gaps_seconds", 12.0, "wrong-type"),
+    ],
+    f"{PERF}.warmups": [(f"{PERF}/warmups", 0, "differs")],
+    f"{PERF}.require_per_stage_telemetry": [
+        (f"{PERF}/stages/1/vram", "none", "not-a-number"),
+        (f"{PERF}/stages/1/host", "ada", "silent-stage"),
+    ],
+    f"{PERF}.quality_pass_with_speed_fail_verdict": [
+        (f"{PERF}/ttft_seconds", 601.0, "speed-failed"),
+        (f"{PERF}/unexplained_gaps_seconds", [70.0], "speed-failed"),
+    ],
+    f"{PERF}.forbid_generalising_results_to_other_hardware": [
+        ("labels/hardware", ["any PC"], "other-hardware"),
+        ("labels/topology", "", "wrong-type"),
+    ],
+    f"{REL}.consecutive_clean_cold_starts": [
+        (f"{REL}/cold_starts/1/served", False, "too-low"),
+        (f"{REL}/cold_starts/0/residue", 1, "residue"),
+    ],
+    f"{REL}.require_cancellation_releases_buffers_and_kv": [
+        (f"{REL}/cancellation/prefill/kv_bytes_after", 4096, "not-released"),
+        (f"{REL}/cancellation/decode/buffer_bytes_after", 4097, "not-released"),
+        (f"{REL}/cancellation/decode/sessions_after", 1, "not-released"),
+    ],
+    f"{REL}.require_worker_loss_aborts_route": [
+        (f"{REL}/worker_loss/route_aborted", False, "went-on")
+    ],
+    f"{REL}.retry_policy": [
+        (f"{REL}/worker_loss/retry_policy", "resume", "differs"),
+        (f"{REL}/worker_loss/retry_first_position", 40, "not-from-zero"),
+        (f"{REL}/worker_loss/new_epoch", 1, "old-epoch"),
+        (f"{REL}/worker_loss/output_equals_undisturbed", False, "output-differs"),
+    ],
+    f"{REL}.forbid_silent_kv_migration": [(f"{REL}/worker_loss/kv_migrations", 1, "migrated")],
+    f"{REL}.require_reject_stale_epoch": [
+        (f"{REL}/stale_epoch/refused", 0, "accepted"),
+        (f"{REL}/stale_epoch/tried", 0, "not-tried"),
+    ],
+    f"{REL}.require_reject_duplicate_step_id": [
+        (f"{REL}/replayed_step/past_len_after", 41, "length-moved"),
+        (f"{REL}/replayed_step/duplicates", 0, "applied-again"),
+        (f"{REL}/replayed_step/tried", 0, "not-tried"),
+    ],
+    f"{REL}.synthetic_workers_satisfy_alpha": [
+        (f"{NODE}/worker_kind", "synthetic", "synthetic"),
+        (f"{NODE}/worker_kind", "pass-through", "pass-through"),
+        (f"{NODE}/worker_kind", "zero-layer", "zero-layer"),
+        (f"{NODE}/worker_kind", "normal", "unknown-kind"),
+    ],
+    f"{REL}.layer_reduced_fixtures_satisfy_alpha": [
+        (f"{NODE}/worker_kind", "layer-reduced", "layer-reduced"),
+        (f"{NODE}/layers", [17, 32], "gap-or-overlap"),
+        (f"{NODE}/layers", [15, 32], "gap-or-overlap"),
+        (f"{FIT}/nodes/4/layers", [64, 79], "layers-missing"),
+        (f"{NODE}/layers", [32, 16], "wrong-type"),
+    ],
+    f"{STORE}.mounted_storage_only": [(f"{STORE}/artifacts/0/mounted", False, "not-mounted")],
+    f"{STORE}.forbidden_path_prefixes": [
+        (f"{STORE}/artifacts/0/resolved_path", "/home/me/part.gguf", "forbidden-path"),
+        (f"{STORE}/artifacts/0/resolved_path", "/mnt/../home/part.gguf", "not-resolved"),
+    ],
+    f"{STORE}.forbid_secrets_in_logs": [
+        (f"{STORE}/log_scans/bob/secrets_found", 1, "found-in-logs"),
+        (f"{STORE}/log_scans/bob/files_scanned", 0, "nothing-scanned"),
+    ],
+    f"{STORE}.forbid_unrestricted_prompt_payloads_in_logs": [
+        (f"{STORE}/log_scans/bob/prompt_payloads_found", 2, "found-in-logs"),
+        (f"{STORE}/log_scans/bob/files_scanned", 0, "nothing-scanned"),
+    ],
+}
+
+
+def everything(record: dict[str, Any]) -> Iterator[Break]:
+    """Every break of every criterion of the list, each once."""
+    found: dict[Break, None] = {}
+    for criterion, listed in LISTED.items():
+        for path, value, code in listed:
+            found[Break(criterion, path, _frozen(value), code)] = None
+            for claim in _claims(record, path):
+                found[Break(criterion, claim, GONE, "missing")] = None
+                found[Break(criterion, claim, TOLD, "not-measured")] = None
+                number = read(record, claim)["value"]
+                if isinstance(number, bool) or not isinstance(number, (int, float)):
+                    continue
+                if criterion.startswith("target.") or criterion in _COMPARED:
+                    continue
+                for wrong, why in _NO_NUMBERS:
+                    found[Break(criterion, claim, wrong, _code(criterion, why))] = None
+    yield from found
+
+
+_NO_NUMBERS = ((-1, "negative"), (True, "not-a-number"), (math.inf, "not-finite"))
+
+
+def _code(criterion: str, code: str) -> str:
+    """One criterion only says that another one failed."""
+    return "speed-failed" if criterion.endswith(".quality_pass_with_speed_fail_verdict") else code
+
+
+# These compare the value itself, whatever it is.
+_COMPARED = {f"{RUN}.{key}" for key in ("context_tokens", "concurrency", "prompt_lane_tokens")}
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _claims(record: dict[str, Any], path: str) -> Iterator[str]:
+    """The claim that a path ends in or leads through, of the first node for a star."""
+    plain = path.replace("*", "0").partition("/value/")[0]
+    if isinstance(read(record, plain), dict) and "source" in read(record, plain):
+        yield plain
+
+
+def read(record: Any, path: str) -> Any:
+    for name in path.split("/"):
+        record = record[int(name) if isinstance(record, list) else name]
+    return record
+
+
+def broken(record: dict[str, Any], one: Break) -> dict[str, Any]:
+    """Write a break into a record, which changes, and return it."""
+    if "*" in one.path:
+        before, _, after = one.path.partition("*")
+        for number in range(len(read(record, before.rstrip("/")))):
+            broken(record, Break(one.criterion, f"{before}{number}{after}", one.value, one.code))
+        return record
+    where, _, last = one.path.rpartition("/")
+    part = read(record, where)
+    place: Any = int(last) if isinstance(part, list) else last
+    value = list(one.value) if isinstance(one.value, tuple) else one.value
+    if one.value is GONE:
+        part[place] = None
+    elif one.value is TOLD:
+        part[place] = part[place] | {"source": "reported"}
+    elif isinstance(part[place], dict) and "source" in part[place]:
+        part[place] = part[place] | {"value": value}
+    else:
+        part[place] = value
+    return record
