@@ -85,6 +85,26 @@ def connect(config: pytest.Config) -> Mapping[str, Fact]:
     return target.facts() | _observed(ShardUnderTest(target, f"probe-{target.run_tag}", 0))
 
 
+def claims(config: pytest.Config) -> Mapping[str, Fact]:
+    """Return what the connected target says of itself that decides nothing.
+
+    Names that begin with "recipe" are what two runs must have in common to be compared.
+    """
+    target = _connected(config)
+    report, described = target.report, target.descriptor
+    told: dict[str, str | bool] = {
+        "backend": report.backend,
+        "device": report.device,
+        "validated": report.validated,
+        "artifact digest": report.fingerprint.model_artifact_digest,
+        "recipe digest": report.fingerprint.runtime_recipe_digest,
+        "recipe": f"{report.fingerprint.recipe_id} {report.fingerprint.recipe_version}".strip(),
+    }
+    configured = {"vendor": described.vendor, "version": described.version}
+    found = {name: Fact(value, "capability") for name, value in told.items() if value != ""}
+    return found | {name: Fact(value, "descriptor") for name, value in configured.items() if value}
+
+
 def _observed(shard: ShardUnderTest) -> dict[str, Fact]:
     """What a short session shows that no declaration tells.
 

@@ -40,6 +40,12 @@ def connect(config: pytest.Config) -> Mapping[str, Fact]:
     return found
 
 
+def claims(config: pytest.Config) -> Mapping[str, Fact]:
+    """Return what the connected target says of itself: shown in evidence, never judged by."""
+    found: Mapping[str, Fact] = _module().claims(config)
+    return found
+
+
 def disconnect(config: pytest.Config) -> str:
     """Leave or stop the target. Returns how it crashed after the last test, or an empty text."""
     return str(_module().disconnect(config))

@@ -22,13 +22,17 @@ def _driver(run: Judged) -> str:
 
 
 def _artifact(run: Judged) -> str:
-    return ", ".join(sorted(one.digest for one in run.start.artifacts)) or "none"
+    configured = sorted(f"configured {one.digest}" for one in run.start.artifacts)
+    return ", ".join([*configured, *_told(run, "artifact")]) or "none"
 
 
 def _recipe(run: Judged) -> str:
-    told = run.recorded.first_claims()
-    axes = sorted((name, fact.value) for name, fact in told.items() if name.startswith("recipe"))
-    return ", ".join(f"{name}={value}" for name, value in axes) or "none"
+    return ", ".join(_told(run, "recipe")) or "none"
+
+
+def _told(run: Judged, beginning: str) -> list[str]:
+    told = run.recorded.first_claims().items()
+    return sorted(f"{name} {fact.value}" for name, fact in told if name.startswith(beginning))
 
 
 KINDS: Mapping[str, Callable[[Judged], str]] = {
@@ -43,7 +47,8 @@ KINDS: Mapping[str, Callable[[Judged], str]] = {
 }
 """What must be alike, by the word that `--allow` takes, and how a run says it.
 
-`recipe` is every claim whose name begins with "recipe"; without devices, `device` is the machine.
+`artifact` and `recipe` take in every claim whose name begins with that word; without devices,
+`device` is the machine.
 """
 
 

@@ -8,11 +8,12 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from pytest_meshnet import layout
+from pytest_meshnet.evidence.report import html, junit, markdown
 from pytest_meshnet.reference import serve
 from pytest_meshnet.suite import hooks, session
 from pytest_meshnet.tests.plugin import fake_target
 
-_IMPORTED = (hooks, session, serve, ed25519, serialization)
+_IMPORTED = (hooks, session, serve, ed25519, serialization, html, junit, markdown)
 """What pytester would otherwise import again for every run; some libraries allow it only once."""
 
 LEDGER = """

@@ -39,6 +39,10 @@ def connect(config):
     return {name: Fact(value, source) for name, (value, source) in told()["facts"].items()}
 
 
+def claims(config):
+    return {"backend": Fact("fake numpy", "capability")}
+
+
 def disconnect(config):
     note(f"disconnect {os.getpid()}")
     if "disconnect_error" in told():

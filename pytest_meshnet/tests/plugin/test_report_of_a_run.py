@@ -4,6 +4,7 @@ import pytest
 
 from pytest_meshnet import layout
 from pytest_meshnet.cli import main
+from pytest_meshnet.evidence.report import results
 from pytest_meshnet.evidence.verify import verify
 from pytest_meshnet.evidence.verify.finding import Result
 from pytest_meshnet.evidence.verify.question import Question
@@ -43,6 +44,11 @@ def test_expected_actual_and_hint_of_a_test_stand_apart_on_the_page(bundle):
     assert "actual:   three rows" in (bundle / "report.md").read_text()
 
 
+def test_what_the_runtime_says_of_itself_is_shown_as_told(bundle):
+    text = words((bundle / "report.html").read_text())
+    assert "backend fake numpy told by the runtime" in text
+
+
 def test_the_reports_of_a_run_are_sealed_with_it(bundle):
     assert verify(bundle, Question()).result is Result.VALID_FAIL
     with (bundle / "report.html").open("a") as page:
@@ -51,7 +57,7 @@ def test_the_reports_of_a_run_are_sealed_with_it(bundle):
 
 
 def test_a_run_whose_report_cannot_be_made_is_sealed_without_it(suite, monkeypatch):
-    monkeypatch.setattr("pytest_meshnet.evidence.report.results.told", lambda phase: {}["no"])
+    monkeypatch.setattr(results, "told", lambda phase: {}["no"])
     suite.module(FAILING)
     result = suite.run("--meshnet-out", "out")
     result.stdout.fnmatch_lines(["no report: KeyError: 'no'"])
