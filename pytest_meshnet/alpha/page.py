@@ -74,7 +74,7 @@ def _shown(line: Line) -> Shown:
         status=line.status,
         found=found,
         asked=value(line.threshold),
-        source=line.source or "nobody",
+        source=line.source or "measured by nobody",
         reasons=line.reasons,
         note=line.note,
         action=line.action,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from pytest_meshnet.alpha.judge import MET, Line, Verdict
 
+_HEX = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _SIGNS = {"met": "ok", "not met": "NO", "no evidence": "??"}
 
 
@@ -52,10 +54,10 @@ def amount(line: Line) -> str:
 
 
 def value(found: Any) -> str:
-    """A value for people: lists with commas, long digests shortened."""
+    """A value for people: lists with commas, digests and commits shortened."""
     if isinstance(found, (list, tuple)):
         return ", ".join(map(str, found))
     if isinstance(found, bool):
         return "yes" if found else "no"
     text = str(found)
-    return f"{text[:12]}..." if len(text) == 64 else text
+    return f"{text[:12]}..." if _HEX.fullmatch(text) else text

@@ -41,6 +41,7 @@ def revisions_are_exact(at: Reading) -> None:
     for name in ("source_revision", "gguf_revision"):
         found = at.text(target, name, "target")
         if found is not None:
+            at.show(found)
             at.equal(found, getattr(bound, name), name)
     for where, node in at.nodes():
         found = at.text(node, "gguf_revision", where)
