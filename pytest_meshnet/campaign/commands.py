@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -50,9 +52,8 @@ def run(*, only_plan: bool, **given: Any) -> None:
 
     if only_plan:
         _plan(given)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with prepared(orders(given), _switches(given)) as found:
+        with prepared(orders(given), _switches(given)) as found, _ending_softly():
             if found.refusals:
                 _refuse(*found.refusals)
             outcome = run_session(found, on_terminal)
@@ -179,6 +180,16 @@ def _plan(given: dict[str, Any]) -> NoReturn:
     except CampaignRefused as refused:
         _refuse(str(refused))
     sys.exit(REFUSED if found.refusals else 0)
+
+
+@contextmanager
+def _ending_softly() -> Iterator[None]:
+    """Let SIGTERM end a run as ^C does: judged and sealed, as incomplete."""
+    former = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)
 
 
 def _switches(given: dict[str, Any]) -> tuple[str, ...] | None:

@@ -68,15 +68,16 @@ def _blocks(record: CampaignRecord) -> Iterator[tuple[str, str]]:
 def _block(record: CampaignRecord, folder: RunFolder, arm_id: str, class_id: str) -> dict[str, Any]:
     seen = [one for one in record.observations if (one.arm_id, one.class_id) == (arm_id, class_id)]
     path = folder.block(arm_id, class_id)
-    data = path.read_bytes() if path.exists() else None
+    data = path.read_bytes() if path.exists() else b""
     return {
         "arm_id": arm_id,
         "class_id": class_id,
         "expected": record.protocol.per_block,
         "observed": sum(1 for one in seen if not one.failed),
         "failed": sum(1 for one in seen if one.failed),
-        "file": None if data is None else str(path.relative_to(folder.root)),
-        "sha256": None if data is None else hashlib.sha256(data).hexdigest(),
+        "file": path.relative_to(folder.root).as_posix(),
+        "bytes": len(data),
+        "sha256": hashlib.sha256(data).hexdigest(),
         "decode_tok_s": _decode(folder, arm_id, class_id, any(one.failed for one in seen)),
     }
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from pytest_meshnet.campaign.documents import Fields
+from pytest_meshnet.campaign.documents import Fields, loads
+from pytest_meshnet.campaign.errors import CampaignRefused
 from pytest_meshnet.campaign.judging.facts import Observation
 
 
@@ -27,3 +29,14 @@ def observation(record: Any, where: str) -> Observation:
         prefill="unavailable" if status is None else status.text("code"),
         prefill_reason=None if status is None else status.maybe_text("reason"),
     )
+
+
+def observations(block: bytes, where: str) -> Iterator[Observation]:
+    """Read the lines of a block. Raises CampaignRefused."""
+    for number, line in enumerate(block.splitlines(), start=1):
+        place = f"{where} line {number}"
+        try:
+            record = loads(line)
+        except ValueError as error:
+            raise CampaignRefused(f"{place} is no JSON: {error}") from None
+        yield observation(record, place)

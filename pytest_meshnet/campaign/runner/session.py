@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
 from pytest_meshnet.campaign.errors import CampaignRefused
@@ -26,7 +26,7 @@ from pytest_meshnet.campaign.runner import bandwidth
 from pytest_meshnet.campaign.runner.arm import Record, Task, not_started, run_arm
 from pytest_meshnet.campaign.runner.evidence import Evidence
 from pytest_meshnet.campaign.runner.folder import BANDWIDTH_LOG, PAGE, RUN, SUMMARY, RunFolder
-from pytest_meshnet.campaign.runner.observing import observation
+from pytest_meshnet.campaign.runner.observing import observation, observations
 from pytest_meshnet.campaign.runner.server import Server, ServerFailed
 from pytest_meshnet.campaign.workloads.manifest import Manifest
 from pytest_meshnet.runtime.ports import free_port
@@ -83,6 +83,17 @@ class _Session:
             tuple(self.observations),
         )
 
+    def on_disk(self) -> list[Observation]:
+        """Read back every request that was kept."""
+        arms, classes = self.orders.traversal
+        paths = [self.folder.block(arm.arm_id, name) for arm in arms for name in classes]
+        return [
+            one
+            for path in paths
+            if path.exists()
+            for one in observations(path.read_bytes(), path.name)
+        ]
+
     def save(self) -> Judgement:
         """Judge what is there and write run.json and SUMMARY.md; a killed run leaves the last."""
         record = self.record()
@@ -100,8 +111,11 @@ def run(preparation: Preparation, watch: Watch) -> Outcome:
     """
     session = _session(preparation)
     with session.evidence:
-        with suppress(KeyboardInterrupt):
+        try:
             _execute(session, watch)
+        except KeyboardInterrupt:
+            # It may have come between a line on the disk and what is known of it here.
+            session.observations[:] = session.on_disk()
         tree = checkout(session.orders.checkout)
         session.dirty_since = tree.dirty_paths or ()
         judgement = session.save()

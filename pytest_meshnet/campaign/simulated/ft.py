@@ -9,30 +9,30 @@ import tempfile
 from pathlib import Path
 
 from pytest_meshnet.campaign.simulated.server import Settings, serve
-from pytest_meshnet.campaign.simulated.switches import OTHER_GPU, active
+from pytest_meshnet.campaign.simulated.switches import OTHER_GPU, split
 
 VERSION = "freetoken 0.1.3 (simulated)"
 
 
 def main(arguments: list[str]) -> int:
     """Run one command; what it prints and returns is what the real one would."""
+    switches, arguments = split(arguments)
     if arguments == ["--version"]:
         _say(VERSION)
         return 0
     if arguments[:2] == ["bench", "bw"]:
-        return _bench(arguments[2:])
+        return _bench(arguments[2:], switches)
     if arguments[:1] == ["serve"]:
-        return _serve(arguments[1:])
+        return _serve(arguments[1:], switches)
     _say(f"unknown command {' '.join(arguments[:2])!r}: expected bench bw or serve")
     return 2
 
 
-def _bench(arguments: list[str]) -> int:
+def _bench(arguments: list[str], switches: frozenset[str]) -> int:
     parser = argparse.ArgumentParser("ft bench bw")
     parser.add_argument("--dtype", required=True)
     parser.add_argument("--gpu", required=True)
     asked = parser.parse_args(arguments)
-    switches = active()
     if "bench_bw.failed" in switches:
         _say("CUDA error: out of memory")
         return 1
@@ -59,7 +59,7 @@ def _bench(arguments: list[str]) -> int:
     return 0
 
 
-def _serve(arguments: list[str]) -> int:
+def _serve(arguments: list[str], switches: frozenset[str]) -> int:
     parser = argparse.ArgumentParser("ft serve")
     for name in ("model", "host", "moe-backend", "nvfp4-backend", "sampling-defaults", "gpu"):
         parser.add_argument(f"--{name}", required=True)
@@ -73,10 +73,10 @@ def _serve(arguments: list[str]) -> int:
     parser.add_argument("--kv-reserve-tokens", type=int, default=8192)
     parser.add_argument("--max-seq-len-override", type=int, default=40_960)
     asked = parser.parse_args(arguments)
-    if "execution.server_failed" in active():
+    if "execution.server_failed" in switches:
         _say("RuntimeError: CUDA error: no kernel image is available")
         return 1
-    serve(Settings(**vars(asked)))
+    serve(Settings(**vars(asked)), switches)
     return 0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -14,7 +13,7 @@ from pytest_meshnet.campaign.errors import CampaignRefused
 from pytest_meshnet.campaign.judging.codes import Code
 from pytest_meshnet.campaign.plan.orders import Orders
 from pytest_meshnet.campaign.plan.refusals import MODEL
-from pytest_meshnet.campaign.simulated.switches import OF_THE_RIG, VARIABLE
+from pytest_meshnet.campaign.simulated.switches import FLAG, OF_THE_RIG
 
 REVISION = "5ad85de24bbd28a0d5c1d5c1a7b5d9a3c5e6f708"
 """An invented commit of the model's repository."""
@@ -42,10 +41,9 @@ def smoke_manifest() -> Path:
 def simulate(orders: Orders, folder: Path, switches: tuple[str, ...]) -> Orders:
     """Put an invented rig into `folder` and return the orders for a run on it.
 
-    What the orders already say stays as it is. The switches of the runtime reach it through the
-    environment of this process.
+    What the orders already say stays as it is.
     """
-    os.environ[VARIABLE] = ",".join(one for one in switches if one not in OF_THE_RIG)
+    of_the_runtime = ",".join(one for one in switches if one not in OF_THE_RIG)
     owner = "nobody" if "provenance.model_repository_mismatch" in switches else "nvidia"
     held = "0" * 40 if "provenance.model_revision_mismatch" in switches else REVISION
     name = MODEL.partition("/")[2]
@@ -55,7 +53,7 @@ def simulate(orders: Orders, folder: Path, switches: tuple[str, ...]) -> Orders:
     missing = "provenance.missing_required" in switches
     return replace(
         orders,
-        runtime=RUNTIME,
+        runtime=(*RUNTIME, FLAG, of_the_runtime),
         inventory=orders.inventory or inventory,
         gpu=orders.gpu or "0",
         model=orders.model or str(model),

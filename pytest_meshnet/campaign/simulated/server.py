@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from pytest_meshnet.campaign.simulated.engine import RING, Engine, Generation
-from pytest_meshnet.campaign.simulated.switches import OTHER_GPU, active
+from pytest_meshnet.campaign.simulated.switches import OTHER_GPU
 
 LOADING_LOOKS = 1
 """How often /health says that the model is still loading."""
@@ -38,11 +38,11 @@ class Settings:
     gpu: str
 
 
-def serve(settings: Settings) -> None:
+def serve(settings: Settings, switches: frozenset[str]) -> None:
     """Serve until the process is ended."""
     server = _Server((settings.host, settings.port), _Handler)
-    server.settings, server.switches = settings, active()
-    server.engine, server.looks = Engine(server.switches), 0
+    server.settings, server.switches = settings, switches
+    server.engine, server.looks = Engine(switches), 0
     server.serve_forever()
 
 

@@ -6,10 +6,8 @@ invented rig around it.
 
 from __future__ import annotations
 
-import os
-
-VARIABLE = "MESHNET_SIMULATED_FREETOKEN"
-"""The environment variable with the switches of a simulated process, separated by commas."""
+FLAG = "--simulate"
+"""Comes before the command of a simulated `ft`, with its switches separated by commas."""
 
 OF_THE_RIG = frozenset(
     {
@@ -25,6 +23,8 @@ OF_THE_RIG = frozenset(
 OTHER_GPU = "GPU-00000000-dead-beef-0000-000000000000"
 
 
-def active() -> frozenset[str]:
-    """Return the switches of this process."""
-    return frozenset(filter(None, os.environ.get(VARIABLE, "").split(",")))
+def split(arguments: list[str]) -> tuple[frozenset[str], list[str]]:
+    """Return the switches and the arguments after them."""
+    if arguments[:1] != [FLAG]:
+        return frozenset(), arguments
+    return frozenset(filter(None, arguments[1].split(","))), arguments[2:]
