@@ -26,15 +26,15 @@ def visible(text: str) -> str:
     return text if text.isprintable() else "\n".join(map(printable, text.split("\n")))
 
 
-_PLAIN = re.compile(r"[^`|\\]+")
+_PLAIN = re.compile(r"[^`|]+")
 _KEPT = re.compile(r"[^0-9A-Za-z ]")
 
 
 def md_code(text: str) -> str:
     """Return a text as Markdown code within a line, also within the cell of a table.
 
-    A pipe, a backtick or a backslash could end a cell or the code; such a text is written with
-    numeric references, which Markdown never reads as structure.
+    A pipe or a backtick could end a cell or the code; such a text is written with numeric
+    references, which Markdown never reads as structure.
     """
     line = printable(text).strip(" ")
     if not line:

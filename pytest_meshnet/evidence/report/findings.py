@@ -39,23 +39,28 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One failed phase. `expected` is empty where the message did not set the two apart."""
+    """One failed phase. `expected` is empty where the message did not set the two apart.
+
+    `inputs` are what a generator of inputs found, where a hint stands before them.
+    """
 
     when: str
     attempt: int
     expected: str
     actual: str
     hint: str
+    inputs: str
 
 
 def told(phase: PhaseRecord) -> Told:
     """Take the message of a failed phase apart."""
     message = phase.message or phase.reason or phase.wasxfail or "no message was recorded"
-    expected, actual, hint = "", message, ""
+    expected, actual, hint, inputs = "", message, "", ""
     if message.startswith(_EXPECTED) and _ACTUAL in message:
         expected, _, actual = message.removeprefix(_EXPECTED).partition(_ACTUAL)
         actual, _, hint = actual.partition(_TRY)
-    return Told(phase.when, phase.attempt, expected, actual, hint)
+        hint, _, inputs = hint.partition("\n")
+    return Told(phase.when, phase.attempt, expected, actual, hint, inputs)
 
 
 def frames(text: str) -> tuple[Frame, ...]:

@@ -60,7 +60,7 @@ def _signer(page: Page) -> str:
     name = "an ephemeral key" if signer.ephemeral else "a key without a name here"
     if page.checked is not None and page.checked.signer_name:
         name = md_code(page.checked.signer_name)
-    return f"{name}, keyid {md_code(signer.keyid)}"
+    return f"{name}, keyid {md_code(signer.keyid)}, raw key {md_code(signer.raw_sha256)}"
 
 
 def _against(page: Page) -> Iterator[str]:

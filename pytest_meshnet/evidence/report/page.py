@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Literal
 
 from pytest_meshnet.evidence.documents import Signer, Start
 from pytest_meshnet.evidence.judged import Judged
+from pytest_meshnet.evidence.report.devices import Device, Look, devices, looks
 from pytest_meshnet.evidence.report.results import Results, count, results
 from pytest_meshnet.evidence.report.sections import Bar, Bars, Provider, Section, collect
 from pytest_meshnet.evidence.verify import Report
 from pytest_meshnet.evidence.verify.claims import Claim, claims
-from pytest_meshnet.evidence.verify.conduct import SIMULATED
 from pytest_meshnet.evidence.verify.finding import Finding, Result
 from pytest_meshnet.evidence.verify.text import LIMITS, MEANING
 from pytest_meshnet.ledger.status import Status
@@ -55,19 +55,6 @@ class Checked:
     passed: int
     checks: int
     findings: tuple[tuple[str, Finding], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Device:
-    """Where a test asked to run and where it was seen; every text may be empty."""
-
-    test: str
-    requested: str
-    observed: str
-    name: str
-    driver: str
-    proof: str
-    proven: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +98,7 @@ class Page:
     against: tuple[Against, ...] = ()
     claims: tuple[Claim, ...] = ()
     devices: tuple[Device, ...] = ()
+    looks: tuple[Look, ...] = ()
     time: Bars | None = None
     sections: tuple[Section, ...] = ()
     remarks: tuple[tuple[str, str], ...] = ()
@@ -169,7 +157,8 @@ def _page(run: Judged, checked: Checked | None, providers: tuple[Provider, ...])
         ),
         against=tuple(_against(run, found)),
         claims=claims(run.start, run.recorded),
-        devices=tuple(map(_device, run.recorded.devices)),
+        devices=devices(run),
+        looks=tuple(looks(run)),
         time=_time(found),
         sections=tuple(collect(run, providers)),
         remarks=_remarks(run),
@@ -265,26 +254,6 @@ def _badges(run: Judged) -> tuple[Badge, ...]:
     return tuple(found)
 
 
-def _device(record: Mapping[str, Any]) -> Device:
-    requested, observed = record["requested"], record["observed"]
-    simulated = observed.get("provider") == SIMULATED
-    same = all(observed.get(name) == wanted for name, wanted in requested.items())
-    proof = "the device that was asked for" if same else "another device than asked for"
-    return Device(
-        test=record["test"] or "the whole run",
-        requested=_text(requested.get("uuid")),
-        observed=_text(observed.get("uuid")),
-        name=_text(observed.get("name")),
-        driver=_text(observed.get("driver")),
-        proof="simulated: proves nothing" if simulated else proof,
-        proven=same and not simulated,
-    )
-
-
-def _text(value: object) -> str:
-    return "unknown" if value is None else str(value)
-
-
 def _time(found: Results) -> Bars:
     groups = (*found.runtime, *found.suite)
     spent: dict[str, float] = {}
@@ -324,6 +293,7 @@ def _circumstances(run: Judged) -> tuple[tuple[str, str], ...]:
     plugins = (f"{one.name} {one.version}" for one in start.plugins)
     rows = [
         ("kind of run", kind + (", endpoint only" if run.endpoint_only else "")),
+        ("SHA-256 of the raw key", start.signer.raw_sha256),
         ("number of this run", f"{start.counter} by this key in its output folder"),
         ("descriptor", start.target.digest),
         ("suite", f"{start.suite.version}, {start.suite.digest}"),

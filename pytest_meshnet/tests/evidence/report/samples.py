@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,14 @@ reason = "issue 12"
 message = "listed"
 """
 GPU = {"uuid": "GPU-7", "name": "NVIDIA GeForce RTX 3060", "driver": "560.35", "provider": "nvml"}
+LOOK = {
+    "moment": "during",
+    "verdict": "proven",
+    "reasons": ["seen in-process"],
+    "requested": ["GPU-7"],
+    "observed": ["GPU-7"],
+    "claimed": ["GPU-9"],
+}
 
 
 def mixed(out: Path, key: SigningKey, **about: Any) -> Path:
@@ -51,6 +60,7 @@ def mixed(out: Path, key: SigningKey, **about: Any) -> Path:
         recorder.attach_text(failing, FRAMES, TRACE)
         recorder.facts({"grants": Fact(True, "observed"), "layers": Fact(8, "capability")})
         recorder.device(failing, {"uuid": "GPU-7"}, GPU)
+        recorder.attach_text(failing, "placement during", json.dumps(LOOK))
         numbers = (Metric("decode", "14.91", "tokens/s", "higher"),)
         recorder.attach(failing, "speed", metrics.encode(numbers), metrics.MEDIA_TYPE)
         recorder.warning(None, "the card was warm")
@@ -95,11 +105,13 @@ def hostile_run(out: Path, key: SigningKey, text: str) -> Path:
         recorder.attach_text(test, FRAMES, f"   0.003 s  1    -> {text}\n{text}")
         recorder.claims({text: Fact(text, "capability")})
         recorder.warning(None, text)
+        lists = {name: [text] for name in ("reasons", "requested", "observed", "claimed")}
+        recorder.attach_text(test, f"placement {text}", json.dumps({"verdict": text} | lists))
         recorder.device(test, {"uuid": text}, {"uuid": text, "name": text, "driver": text})
         numbers = (Metric(text, "1", text, "lower"),)
         recorder.attach(test, text, metrics.encode(numbers), metrics.MEDIA_TYPE)
 
-    message = f"expected: {text}\nactual:   {text}\ntry:      {text}"
+    message = f"expected: {text}\nactual:   {text}\ntry:      {text}\n{text}"
     return make(
         out,
         key,

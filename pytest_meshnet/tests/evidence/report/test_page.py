@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import re
 from base64 import b64encode
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pytest_meshnet.evidence.report import ReportError, derive, run_report
-from pytest_meshnet.evidence.report.findings import frames
+from pytest_meshnet.evidence.report.findings import frames, told
 from pytest_meshnet.evidence.report.html import page_html
 from pytest_meshnet.evidence.report.page import Page, duration, page_of_bundle
 from pytest_meshnet.evidence.report.results import SHOWN_TRACES
@@ -72,6 +73,22 @@ def test_a_failure_shows_expected_actual_and_the_frames_of_both_sides(
     assert entry.count('<li class="received broken">') == 1
 
 
+@pytest.mark.parametrize(
+    ("message", "parts"),
+    [
+        ("expected: a\nactual:   b", ("a", "b", "", "")),
+        ("expected: a\nactual:   b\ntry:      c", ("a", "b", "c", "")),
+        ("expected: a\nb\nactual:   b\nc\ntry:      d\ne\nf", ("a\nb", "b\nc", "d", "e\nf")),
+        ("assert 1 == 2", ("", "assert 1 == 2", "", "")),
+        ("", ("", "no message was recorded", "", "")),
+    ],
+)
+def test_a_message_is_taken_apart(message: str, parts: tuple[str, ...]):
+    phase = next(making.phases("t"))
+    found = told(replace(phase, message=message))
+    assert (found.expected, found.actual, found.hint, found.inputs) == parts
+
+
 def test_a_line_that_is_no_frame_is_a_note():
     assert [one.way for one in frames(samples.TRACE)] == ["note", "sent", "received"]
     assert [one.broken for one in frames(samples.TRACE)] == [False, False, True]
@@ -108,6 +125,7 @@ def test_devices_and_claims_are_told_apart_by_what_they_prove(tmp_path: Path, ke
     assert (
         "GPU-7 GPU-7 NVIDIA GeForce RTX 3060, driver 560.35 the device that was asked for" in text
     )
+    assert "during proven seen in-process GPU-7 GPU-7 GPU-9" in text
     assert "grants True proven: measured in this run" in text
     assert "layers 8 told by the runtime" in text
     assert "decode 14.91 tokens/s" in text
@@ -130,6 +148,16 @@ def test_a_device_that_was_not_asked_for_or_not_real_is_no_proof(
 
     path = samples.make(tmp_path, key, extra=extra)
     assert f"GPU-7 {observed['uuid'] or 'unknown'} unknown, driver unknown {proof}" in text_of(path)
+
+
+def test_a_look_at_the_devices_that_cannot_be_read_says_so(tmp_path: Path, key: SigningKey):
+    def extra(writer):
+        writer.recorder.attach_text("t", "placement during", "[]")
+        writer.recorder.attach("t", "placement after", b"{}", "text/plain", store=False)
+
+    text = text_of(samples.make(tmp_path, key, extra=extra))
+    assert "during unknown the attachment cannot be read" in text
+    assert "after unknown the attachment cannot be read" in text
 
 
 def test_the_page_of_a_passing_run_says_what_it_rests_on(tmp_path: Path, key: SigningKey):
