@@ -1,0 +1,92 @@
+"""What is measured through the protocol: refused handshakes, fenced epochs, replayed steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pytest_meshnet.alpha.collectors.claims import Claims, claims
+from pytest_meshnet.alpha.criteria.semantics import KINDS
+from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
+from pytest_meshnet.runtime.errors import Nonconformance
+from pytest_meshnet.runtime.opening import try_edited
+
+if TYPE_CHECKING:
+    from pytest_meshnet.identity.node import Identity
+    from pytest_meshnet.runtime.shard import ShardUnderTest
+
+BY = "the protocol"
+_OTHER = "another"
+
+
+def handshakes(shard: ShardUnderTest, identity: Identity) -> Mapping[str, Claims]:
+    """Try an open with each kind of mismatch, and count what was refused.
+
+    `identity` is what the Shard serves. Raises Nonconformance when the Shard's own fingerprint is
+    not the one that this identity derives: then no axis can be told from another.
+    """
+    served = identity.fingerprint().to_proto()
+    told = shard.report.fingerprint
+    for name in ("model_artifact_digest", "runtime_recipe_digest"):
+        if getattr(told, name) != getattr(served, name):
+            raise Nonconformance(
+                f"{name} {getattr(served, name)}, which the identity derives",
+                f"{name} {getattr(told, name)}",
+                "declare the identity that the Shard serves",
+            )
+    return {kind: _tried(shard, other) for kind, other in mismatches(identity)}
+
+
+def mismatches(identity: Identity) -> Iterator[tuple[str, pb.Fingerprint]]:
+    """The fingerprint of the same Shard with one axis changed, for every kind."""
+    artifact, recipe = identity.artifact, identity.recipe
+    changed: dict[str, Any] = {
+        "artifact": replace(artifact, content_digest="0" * 64, derived_from=None),
+        "tokenizer": replace(recipe, tokenizer_revision="0" * 40),
+        "adapter": replace(recipe, architecture_adapter=_OTHER),
+        "dsa-metadata": replace(artifact, architecture_digest="0" * 64),
+        "boundary": replace(recipe, boundary_schema_version=recipe.boundary_schema_version + 1),
+        "activation": replace(recipe, activation_dtype=_OTHER),
+        "kv": replace(recipe, kv_dtype=_OTHER),
+        "backend-class": replace(recipe, backend_id=_OTHER),
+        "patch": replace(recipe, runtime_version=_OTHER),
+    }
+    for kind in KINDS:
+        part = changed[kind]
+        field = "artifact" if type(part) is type(artifact) else "recipe"
+        other = replace(identity, **{field: part}, claim=None)
+        yield kind, other.fingerprint().to_proto()
+
+
+def _tried(shard: ShardUnderTest, fingerprint: pb.Fingerprint) -> Claims:
+    answer = try_edited(shard, lambda opening: opening.fingerprint.CopyFrom(fingerprint))
+    return claims(BY, {"tried": 1, "refused": int(isinstance(answer, pb.ShardStatus))})
+
+
+def stale_epoch(shard: ShardUnderTest) -> Claims:
+    """Open an epoch, then try the one before it and the same one again."""
+    seam = replace(shard.seam(), epoch=5)
+    with shard.session(seam):
+        pass
+    refused = 0
+    for epoch in (4, 5):
+        with shard.unopened(replace(seam, epoch=epoch)) as late:
+            answer = late.try_open(late.client.open())
+            refused += isinstance(answer, pb.ShardStatus)
+    return claims(BY, {"tried": 2, "refused": refused})
+
+
+def replayed_step(shard: ShardUnderTest) -> Claims:
+    """Send the last applied decode step again, and see whether the length moves."""
+    with shard.session() as session:
+        tokens = shard.tokens(3)
+        session.prefill(tokens.rows(0, 2))
+        step = session.exchange(session.client.decode(tokens.rows(2, 3)))
+        before = step.ack.cache_result.past_len if step.ack else None
+        again = session.exchange(step.request)
+        after = again.ack.cache_result.past_len if again.ack else None
+        duplicate = bool(again.ack and again.ack.duplicate)
+    found = {"tried": 1, "duplicates": int(duplicate)}
+    known = {"past_len_before": before, "past_len_after": after}
+    return claims(BY, found | {name: one for name, one in known.items() if one is not None})

@@ -1,0 +1,250 @@
+"""Collectors measure: a worker that misbehaves is seen, and what cannot be known stays open."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_meshnet.alpha.collectors import api, machine, protocol, storage
+from pytest_meshnet.alpha.collectors.claims import RecordBuilder, claim
+from pytest_meshnet.alpha.criteria.semantics import KINDS
+from pytest_meshnet.identity.node import Artifact, Identity, Recipe
+from pytest_meshnet.protocol.additions.canonical import canonical_digest
+from pytest_meshnet.reference.catalogue import build_small
+from pytest_meshnet.reference.seeded_weights import SMALL
+from pytest_meshnet.runtime.descriptor import load
+from pytest_meshnet.runtime.errors import Nonconformance
+from pytest_meshnet.runtime.in_process import InProcessTransport
+from pytest_meshnet.runtime.shard import ShardUnderTest
+from pytest_meshnet.runtime.target import Target
+
+
+def shard_of(mutant: str = "") -> ShardUnderTest:
+    descriptor = load("reference", small=True)
+
+    def transport() -> InProcessTransport:
+        return InProcessTransport(*build_small(mutant, descriptor))
+
+    target = Target(descriptor, descriptor.shards[0], in_process=transport)
+    target.connect()
+    return ShardUnderTest(target, "alpha", seed=7)
+
+
+def identity() -> Identity:
+    """What the small reference worker serves, as a declaration of its axes."""
+    artifact = Artifact(
+        artifact_id=SMALL.name,
+        revision="0" * 40,
+        content_digest=SMALL.digest(),
+        architecture="tiny-llama",
+        architecture_digest=canonical_digest("tiny-llama"),
+        layer_count=SMALL.layers,
+        derived_from=None,
+    )
+    recipe = Recipe(
+        weight_quantization="float32",
+        activation_dtype="bfloat16",
+        compute_dtype="float32",
+        kv_dtype="float32",
+        kv_layout="contiguous",
+        tokenizer_revision="none",
+        architecture_adapter="tiny-llama",
+        backend_id="numpy",
+        runtime_version="1",
+        boundary_schema_version=1,
+        protocol_schema_version=1,
+        recipe_id="r",
+        recipe_version="1",
+        catalogue_version="1",
+    )
+    return Identity(artifact, recipe, 1, 3)
+
+
+def values(claims: Any) -> dict[str, Any]:
+    assert all(one["source"] == "measured" for one in claims.values())
+    return {name: one["value"] for name, one in claims.items()}
+
+
+# Protocol ---------------------------------------------------------------------------------------
+
+
+def test_every_kind_of_mismatch_is_tried_and_refused() -> None:
+    found = protocol.handshakes(shard_of(), identity())
+    assert tuple(found) == KINDS
+    assert {tuple(values(one).items()) for one in found.values()} == {
+        (("tried", 1), ("refused", 1))
+    }
+
+
+@pytest.mark.parametrize(
+    ("mutant", "accepted"),
+    [
+        ("ignores-the-artifact", {"artifact", "dsa-metadata"}),
+        ("ignores-the-recipe", set(KINDS) - {"artifact", "dsa-metadata"}),
+    ],
+)
+def test_an_accepted_mismatch_is_counted(mutant: str, accepted: set[str]) -> None:
+    found = protocol.handshakes(shard_of(mutant), identity())
+    assert {kind for kind, one in found.items() if not one["refused"]["value"]} == accepted
+
+
+def test_each_kind_changes_another_axis() -> None:
+    digests = {
+        (one.model_artifact_digest, one.runtime_recipe_digest)
+        for _, one in protocol.mismatches(identity())
+    }
+    assert len(digests) == len(KINDS)
+
+
+def test_handshakes_with_an_identity_that_is_not_served_say_so() -> None:
+    other = identity()
+    other = replace(other, recipe=replace(other.recipe, kv_dtype="Q8_0"))
+    with pytest.raises(Nonconformance, match="declare the identity that the Shard serves"):
+        protocol.handshakes(shard_of(), other)
+
+
+@pytest.mark.parametrize(("mutant", "refused"), [("", 2), ("accepts-an-epoch-twice", 1)])
+def test_stale_epochs_are_tried(mutant: str, refused: int) -> None:
+    assert values(protocol.stale_epoch(shard_of(mutant))) == {"tried": 2, "refused": refused}
+
+
+@pytest.mark.parametrize(
+    ("mutant", "duplicates", "moved"),
+    [("", 1, 0), ("duplicate-looks-new", 0, 0), ("duplicate-moves-the-position", 1, 1)],
+)
+def test_a_replayed_step_is_counted(mutant: str, duplicates: int, moved: int) -> None:
+    found = values(protocol.replayed_step(shard_of(mutant)))
+    assert found["duplicates"] == duplicates
+    assert found["past_len_after"] - found["past_len_before"] == moved
+
+
+# The machine and its storage --------------------------------------------------------------------
+
+
+def test_memory_is_measured_on_the_process_itself() -> None:
+    found = values(machine.memory(os.getpid()))
+    assert 0 < found["peak_rss_bytes"] < found["usable_bytes"]
+    assert 0 < found["reserve_bytes"] < found["usable_bytes"]
+    assert isinstance(found["overcommitted"], bool)
+    with pytest.raises(FileNotFoundError):
+        machine.memory(2**22 + 1)
+
+
+def test_a_link_is_resolved_before_its_place_is_judged(tmp_path: Path) -> None:
+    (tmp_path / "real.gguf").touch()
+    (tmp_path / "link.gguf").symlink_to(tmp_path / "real.gguf")
+    (found,) = storage.artifacts([tmp_path / "link.gguf"])
+    assert values(found)["resolved_path"] == str((tmp_path / "real.gguf").resolve())
+    (device,) = storage.artifacts([Path("/proc/self/status")])
+    assert values(device)["mounted"] is True
+    with pytest.raises(FileNotFoundError):
+        storage.artifacts([tmp_path / "absent.gguf"])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "-----BEGIN OPENSSH PRIVATE KEY-----",
+        "using AKIAABCDEFGHIJKLMNOP",
+        "hf_abcdefghijklmnopqrstuvwx",
+        "key sk-abcdefghijklmnopqrstuvwx",
+        "Authorization: Bearer abcdefghijklmnopqrst",
+        "connecting with password=hunter2hunter2",
+        "API_KEY: 0123456789abcdef".lower(),
+    ],
+)
+def test_a_credential_in_a_log_is_found(line: str) -> None:
+    found = values(storage.scan(["harmless\n" + line, ""], ["a long prompt"]))
+    assert found == {"files_scanned": 2, "secrets_found": 1, "prompt_payloads_found": 0}
+
+
+def test_a_prompt_in_a_log_is_found_and_ordinary_lines_are_not() -> None:
+    log = "served 12 tokens in 3 s\nprompt: Write a parser for INI files\ntoken rate 4.5"
+    found = values(storage.scan([log], ["Write a parser for INI files"]))
+    assert (found["secrets_found"], found["prompt_payloads_found"]) == (0, 1)
+    with pytest.raises(ValueError, match="too short"):
+        storage.scan([log], ["Hi"])
+
+
+# The API ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Any]:
+    """An HTTP server that answers what the test puts into `answers`, by path."""
+    answers: dict[str, bytes] = {}
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            body = answers.get(self.path)
+            self.send_response(200 if body is not None else 404)
+            self.end_headers()
+            self.wfile.write(body or b"")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1", answers
+        server.shutdown()
+        thread.join()
+
+
+USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
+
+
+def test_a_completion_is_kept_raw_and_an_absent_field_stays_open(endpoint: Any) -> None:
+    base, answers = endpoint
+    choice = {"message": {"content": "Hello"}, "finish_reason": "stop"}
+    answers["/v1/chat/completions"] = json.dumps({"choices": [choice], "usage": USAGE}).encode()
+    answer = api.chat(base, {"messages": []}, timeout=10)
+    assert answer.text == "Hello"
+    assert answer.raw == answers["/v1/chat/completions"]
+    assert values(answer.response) == {"finish_reason": "stop", "usage": USAGE}
+
+
+@pytest.mark.parametrize("body", [None, b"no JSON", b'{"choices": []}'])
+def test_what_is_no_completion_is_said_so(endpoint: Any, body: bytes | None) -> None:
+    base, answers = endpoint
+    if body is not None:
+        answers["/v1/chat/completions"] = body
+    with pytest.raises(api.ApiFailed):
+        api.chat(base, {"messages": []}, timeout=10)
+
+
+def test_the_template_is_what_the_server_renders(endpoint: Any) -> None:
+    base, answers = endpoint
+    answers["/apply-template"] = b'{"prompt": "<|system|>Reasoning Effort: Max"}'
+    assert api.rendered(base, [], timeout=10) == "<|system|>Reasoning Effort: Max"
+    del answers["/apply-template"]
+    with pytest.raises(api.ApiFailed):
+        api.rendered(base, [], timeout=10)
+
+
+# The record -------------------------------------------------------------------------------------
+
+
+def test_a_record_is_filled_by_path_and_refuses_a_place_that_it_does_not_have(
+    tmp_path: Path,
+) -> None:
+    made = RecordBuilder(synthetic=True)
+    made.fill("performance", {"warmups": claim(1, "test")})
+    made.attach("raw.json", b"{}")
+    with pytest.raises(KeyError, match="performance/speed"):
+        made.fill("performance", {"speed": claim(1, "test")})
+    path = made.save(tmp_path)
+    told = json.loads(path.read_text())
+    assert told["performance"]["warmups"]["value"] == 1
+    assert told["performance"]["ttft_seconds"] is None
+    assert (tmp_path / "raw.json").read_bytes() == b"{}"
