@@ -37,23 +37,28 @@ class Trace:
     def __init__(self) -> None:
         self._began = time.monotonic()
         self._lines: deque[TraceLine] = deque(maxlen=KEPT_FRAMES)
+        self._opens: dict[str, pb.SessionOpen] = {}
 
     def sent(self, stream: str, frame: Frame) -> None:
-        """Note a frame on its way to the runtime."""
-        self._add(stream, "->", frame)
+        """Note a frame on its way to the runtime, and where its identity is not its stream's."""
+        text = describe(frame)
+        if isinstance(frame, pb.SessionRequest):
+            kind = frame.WhichOneof("kind")
+            if kind == "open":
+                self._opens.setdefault(stream, frame.open)
+            elif kind == "chunk" and stream in self._opens:
+                text += _unlike(frame.chunk.envelope, self._opens[stream])
+        self._note(stream, "->", text)
 
     def received(self, stream: str, frame: Frame) -> None:
         """Note a frame from the runtime."""
-        self._add(stream, "<-", frame)
+        self._note(stream, "<-", describe(frame))
 
     def silence(self, stream: str, due: str) -> str:
         """Note that nothing came where something was due, and return the line's text."""
         text = f"nothing, where {due} was due"
         self._note(stream, "<-", text)
         return text
-
-    def _add(self, stream: str, direction: str, frame: Frame) -> None:
-        self._note(stream, direction, describe(frame))
 
     def _note(self, stream: str, direction: str, text: str) -> None:
         since = time.monotonic() - self._began
@@ -86,6 +91,19 @@ def _place(lines: Sequence[TraceLine], broken: str) -> int | None:
     numbered = enumerate(lines)
     found = [n for n, line in numbered if line.direction == "<-" and line.text in broken]
     return found[-1] if found else None
+
+
+def _unlike(envelope: pb.Envelope, opened: pb.SessionOpen) -> str:
+    """What the envelope of a unit says otherwise than the open of its stream."""
+    pairs = (
+        ("session", repr(envelope.route_session_id), repr(opened.route_session_id)),
+        ("epoch", str(envelope.route_epoch), str(opened.route_epoch)),
+        ("schema", str(envelope.schema_version), str(opened.schema_version)),
+        ("range", _range(envelope.shard_range), _range(opened.shard_range)),
+        ("fingerprint", _print(envelope.fingerprint), _print(opened.fingerprint)),
+    )
+    found = [f"{name}={told}" for name, told, open_said in pairs if told != open_said]
+    return f" (unlike its open: {', '.join(found)})" if found else ""
 
 
 def describe(frame: Frame) -> str:
@@ -121,6 +139,7 @@ def _open(message: pb.SessionOpen) -> str:
     return (
         f"session={message.route_session_id!r} epoch={message.route_epoch} "
         f"schema={message.schema_version} range={_range(message.shard_range)} "
+        f"{_print(message.fingerprint)} "
         f"proposed={_flow(message.proposed_flow_control)}{_features(message.features)}"
     )
 
@@ -201,6 +220,10 @@ def _signal(message: pb.ReleaseSignal | pb.CancelSignal) -> str:
     return (
         f"session={message.route_session_id!r} epoch={message.route_epoch} work={message.work_id!r}"
     )
+
+
+def _print(message: pb.Fingerprint) -> str:
+    return f"artifact={message.model_artifact_digest!r} recipe={message.runtime_recipe_digest!r}"
 
 
 def _range(message: pb.ShardRange) -> str:

@@ -178,3 +178,21 @@ def test_what_we_sent_is_never_marked() -> None:
 )
 def test_unary_calls_are_described_too(message: object, text: str) -> None:
     assert describe(message) == text  # type: ignore[arg-type]
+
+
+def test_a_unit_shows_in_what_its_identity_is_not_that_of_its_open() -> None:
+    session = scripted(lambda message: [ack(message), result(message)])
+    honest = session.client.chunk([states(1)])
+    session.send(honest)
+    other = session.client.chunk([states(1)])
+    other.chunk.envelope.route_epoch += 1
+    other.chunk.envelope.fingerprint.model_artifact_digest = "cc"
+    session.send(other)
+    first, second = session._trace.text().splitlines()[-2:]
+    assert "unlike" not in first
+    assert second.endswith("(unlike its open: epoch=2, fingerprint=artifact='cc' recipe='bb')")
+
+
+def test_an_open_shows_its_digests() -> None:
+    session = scripted(lambda message: [])
+    assert "artifact='aa' recipe='bb'" in session._trace.text()
