@@ -88,7 +88,13 @@ def answers(shard: ShardUnderTest, *messages: pb.SessionRequest) -> list[pb.Sess
             frame = stream.receive(max(0.0, until - time.monotonic()))
         except TimeoutError as silence:
             stream.drop()
-            raise shard.target.loss(expected) or Nonconformance(expected, str(silence)) from None
+            line = shard.trace.silence(name, expected)
+            raise shard.target.loss(expected) or Nonconformance(
+                expected,
+                str(silence),
+                "end the stream after a terminal status, whatever still arrives on it",
+                frame=line,
+            ) from None
         shard.trace.received(name, frame)
         if not isinstance(frame, StreamEnd):
             found.append(frame)
