@@ -134,6 +134,10 @@ def test_total_bytes_is_within_the_chunk_bound(codec_testee: CodecTestee, packed
         if size == 4097:
             request = tensors_request(message, bound=4096)
             check_refused(codec_testee, "4,097 bytes at 4,096", request, "tensor-bytes")
+            step = pb.DecodeStep(tensor=written(data, body=body, checksum=False))
+            alone = pb.SessionRequest(decode=step).SerializeToString()
+            request = tensors_request(alone, "SessionRequest", 4096)
+            check_refused(codec_testee, "the same in a step", request, "tensor-bytes")
         elif packed:  # Of a plain one the framing would be above the bound, which is left open.
             decoded(codec_testee, "4,096 bytes at 4,096", message, bound=4096)
 
