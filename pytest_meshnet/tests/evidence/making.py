@@ -113,6 +113,7 @@ def make(
     skipped: Iterable[str] = (),
     exit_status: int = 0,
     seal: bool = True,
+    launch: bool = True,
     derive: Derive | None = None,
     **about: Any,
 ) -> Path:
@@ -122,7 +123,7 @@ def make(
     recorder = writer.recorder
     recorder.collected(collection)
     writer.plan(collection)
-    recorder.facts({"launch": Fact(True, "descriptor")})
+    recorder.facts({"launch": Fact(launch, "descriptor")})
     left_out = set(skipped)
     for one in collection.tests:
         if one.test not in left_out:

@@ -148,6 +148,8 @@ def test_a_device_that_was_not_asked_for_or_not_real_is_no_proof(
 
     path = samples.make(tmp_path, key, extra=extra)
     assert f"GPU-7 {observed['uuid'] or 'unknown'} unknown, driver unknown {proof}" in text_of(path)
+    page = (path / "report.html").read_text()
+    assert f'<use href="#i-failed"/></svg>{proof}' in page
 
 
 def test_a_look_at_the_devices_that_cannot_be_read_says_so(tmp_path: Path, key: SigningKey):
@@ -181,11 +183,14 @@ def test_an_ordinary_run_is_never_shown_as_certified(tmp_path: Path, key: Signin
 
 
 def test_an_endpoint_is_labelled_in_the_headline(tmp_path: Path, key: SigningKey):
-    def extra(writer):
-        writer.recorder.facts({"launch": Fact(False, "descriptor")})
+    page = page_of(samples.make(tmp_path, key, launch=False), key)
+    assert page.headline.word == "CERTIFIED"
+    assert page.headline.sentence.endswith("Endpoint only: nobody saw the runtime start.")
 
+
+def test_a_refusal_leads_with_its_reason(tmp_path: Path, key: SigningKey):
     writer = making.begin(tmp_path, key)
-    extra(writer)
+    writer.recorder.facts({"launch": Fact(False, "descriptor")})
     writer.recorder.refusal("nothing answers at 127.0.0.1:1")
     writer.seal(2, derive)
     text = text_of(writer.path)
