@@ -90,6 +90,55 @@ def judge(*, folder: Path, as_json: bool) -> None:
 
 
 @campaign.command()
+@order_options
+@click.option("--slots", required=True, metavar="N", help="Expert slots; `auto` is refused.")
+@click.option("--nvfp4", required=True, metavar="BACKEND", help="NVFP4 backend; no `auto`.")
+def reference(*, slots: str, nvfp4: str, **given: Any) -> None:
+    """Run CORRECTNESS_REFERENCE: every workload once, greedily, with its whole output.
+
+    Exit code 0: run; 1: the server resolved to something else, or a request failed; 2: refused;
+    3: the server did not serve.
+    """
+    from pytest_meshnet.campaign.plan.prepare import prepared
+    from pytest_meshnet.campaign.reference.running import Wish, run_reference, where
+    from pytest_meshnet.campaign.runner.server import ServerFailed
+
+    wish = Wish(int(slots) if slots.isdecimal() else slots, nvfp4)
+    try:
+        with prepared(where(orders(given)), _switches(given)) as found:
+            if found.refusals:
+                _refuse(*found.refusals)
+            folder, against = run_reference(found, wish)
+    except CampaignRefused as refused:
+        _refuse(str(refused))
+    except ServerFailed as failed:
+        click.echo(f"{failed}", err=True)
+        sys.exit(3)
+    for line in against:
+        click.echo(line)
+    click.echo(f"reference  {folder.root}")
+    sys.exit(1 if against else 0)
+
+
+@campaign.command("compare-references")
+@click.argument("one", type=_FOLDER)
+@click.argument("other", type=_FOLDER)
+def compare_references(*, one: Path, other: Path) -> None:
+    """Compare two runs of the reference by the digests of their outputs.
+
+    Exit code 0: self-consistent; 1: an output differs; 2: the two cannot show it.
+    """
+    from pytest_meshnet.campaign.reference.agreeing import differences
+
+    try:
+        found = differences(one, other)
+    except CampaignRefused as refused:
+        _refuse(str(refused))
+    click.echo(f"outputs differ: {', '.join(found)}" if found else "self-consistent")
+    sys.exit(1 if found else 0)
+
+
+@campaign.command()
 @click.argument("out", type=_FILE)
 @click.option(
     "--prompt",

@@ -67,7 +67,7 @@ def run_arm(task: Task, facts: ArmFacts, server: Server, keep: Keep) -> ArmFacts
         server.wait_until_serving(task.start_s)
     except ServerFailed as failed:
         return replace(facts, failure=str(failed))
-    facts = _proven(server.origin, replace(facts, ready=True))
+    facts = proven(server.origin, replace(facts, ready=True))
     source = FreeToken(server.origin)
     for request in _order(task):
         keep(_made(task, request, server.origin, source))
@@ -94,7 +94,7 @@ def _order(task: Task) -> list[_Request]:
     return [_Request(*one, task.first_index + place) for place, one in enumerate(every)]
 
 
-def _proven(origin: str, facts: ArmFacts) -> ArmFacts:
+def proven(origin: str, facts: ArmFacts) -> ArmFacts:
     """Read the GPU and the resolved configuration back from the server itself."""
     facts = replace(facts, gpu_uuids=_gpu_uuids(_stats(origin)))
     try:

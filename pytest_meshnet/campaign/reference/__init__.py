@@ -1,0 +1,1 @@
+"""CORRECTNESS_REFERENCE: what the model says when nothing is left to chance, kept in full."""
