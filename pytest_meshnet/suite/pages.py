@@ -1,6 +1,6 @@
-"""The generated pages of docs/: options, commands, ledger, profiles and mutants.
+"""The generated pages of docs/: options, commands, ledger, profiles, mutants; the guide's tables.
 
-Run as `python -m pytest_meshnet.suite.pages [--check]`. Nothing in them is written by hand, so a
+Run as `python -m pytest_meshnet.suite.pages [--check]`. None of it is written by hand, so that a
 test can hold them against what they describe.
 """
 
@@ -94,35 +94,43 @@ def ledger_page() -> str:
     return "\n".join(parts) + "\n"
 
 
-def profiles_page() -> str:
-    """Every profile with its requirements, and the default tolerances of a comparison."""
+def profile_rows() -> Iterator[str]:
+    """A row of Markdown for every profile: its requirements, and how many of them are MUST."""
     from pytest_meshnet.ledger.requirements import Ledger
-    from pytest_meshnet.runtime.descriptor import DEFAULT_TOLERANCES, TimeLimits
 
     ledger = Ledger.load()
-    rows = []
     for name in ledger.profiles:
         claimed = ledger.profile(name)
         groups = Counter(one.group for one in claimed)
         musts = sum(one.level == "MUST" for one in claimed)
         listed = ", ".join(f"{group} ({count})" for group, count in groups.items())
-        rows.append(f"| `{name}` | {len(claimed)} | {musts} | {listed} |")
-    tolerances = [
-        f"| {dtype.name.lower()} | {one.absolute:g} | {one.relative:g} |"
-        for dtype, one in DEFAULT_TOLERANCES.items()
-    ]
+        yield f"| `{name}` | {len(claimed)} | {musts} | {listed} |"
+
+
+def tolerance_rows() -> Iterator[str]:
+    """A row of Markdown for the default tolerance of every boundary dtype."""
+    from pytest_meshnet.runtime.descriptor import DEFAULT_TOLERANCES
+
+    for dtype, one in DEFAULT_TOLERANCES.items():
+        yield f"| {dtype.name.lower()} | {one.absolute:g} | {one.relative:g} |"
+
+
+def profiles_page() -> str:
+    """Every profile with its requirements, and the default tolerances of a comparison."""
+    from pytest_meshnet.runtime.descriptor import TimeLimits
+
     times = TimeLimits()
     return "\n".join(
         [
             "# Profiles\n",
             "A profile is a capability that a runtime claims in its descriptor.\n",
             "| profile | requirements | of them MUST | groups |\n|---|--:|--:|---|",
-            *rows,
+            *profile_rows(),
             "\n# Default tolerances\n",
             "Two values are equal that differ by at most absolute * input_scale + relative * "
             "abs(value), in the boundary dtype.\n",
             "| dtype | absolute | relative |\n|---|--:|--:|",
-            *tolerances,
+            *tolerance_rows(),
             "\n# Default time limits\n",
             f"start {times.start:g} s, answer {times.answer:g} s, cleanup {times.cleanup:g} s, "
             f"stop {times.stop:g} s\n",
@@ -156,6 +164,9 @@ def mutants_page() -> str:
     )
 
 
+GUIDE = "guide.md"
+"""The page that is written by hand, but for its tables."""
+
 PAGES: Mapping[str, Callable[[], str]] = {
     "options.md": options_page,
     "commands.md": commands_page,
@@ -175,13 +186,22 @@ def docs_folder() -> Path:
     return folder("conformance").parent / "docs"
 
 
+def pages() -> Iterator[tuple[Path, str]]:
+    """Every page with what it should say: the generated ones, and the guide with its tables.
+
+    A guide that is missing should say something, and so is noticed.
+    """
+    from pytest_meshnet.authoring.guide import filled
+
+    for name, make in PAGES.items():
+        yield docs_folder() / name, _NOTE + make()
+    guide = docs_folder() / GUIDE
+    yield guide, filled(guide.read_text()) if guide.is_file() else "the guide"
+
+
 def drift() -> list[str]:
     """Name the pages that differ from what they describe."""
-    return [
-        name
-        for name, make in PAGES.items()
-        if not (path := docs_folder() / name).is_file() or path.read_text() != _NOTE + make()
-    ]
+    return [path.name for path, text in pages() if not path.is_file() or path.read_text() != text]
 
 
 def main(arguments: list[str]) -> int:
@@ -191,9 +211,8 @@ def main(arguments: list[str]) -> int:
         for name in found:
             print(f"docs/{name} is out of date: run tox run -e pages", file=sys.stderr)  # noqa: T201
         return 1 if found else 0
-    docs_folder().mkdir(exist_ok=True)
-    for name, make in PAGES.items():
-        (docs_folder() / name).write_text(_NOTE + make())
+    for path, text in pages():
+        path.write_text(text)
     return 0
 
 

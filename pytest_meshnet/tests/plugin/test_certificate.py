@@ -96,6 +96,26 @@ def test_known_failures_alone_end_with_zero_and_are_never_certified(suite):
 
 
 @pytest.mark.parametrize(
+    ("body", "message", "said"),
+    [
+        ("pass", "1 == 2", "expected to fail, passed: remove the entry"),
+        ("assert 1 == 3", "1 == 2", "1 == 3"),
+    ],
+    ids=["stale", "another-message"],
+)
+def test_a_list_of_known_failures_that_no_longer_fits_ends_with_one(suite, body, message, said):
+    suite.module(f'@requirement("DECODE-01")\ndef test_bad(): {body}', name="test_other")
+    expected = suite.project / "expected.toml"
+    expected.write_text(
+        '[[failure]]\ntest = "conformance/test_other.py::test_bad"\n'
+        f'reason = "bug 7"\nmessage = "{message}"\n'
+    )
+    result = suite.certify("--meshnet-expect", expected)
+    result.stdout.fnmatch_lines([f"*{said}*", "NOT CONFORMANT: *; * against it"])
+    assert result.ret == 1
+
+
+@pytest.mark.parametrize(
     "args",
     [
         ["-k", "decode"],
