@@ -81,6 +81,36 @@ def test_a_failing_self_check_of_the_suite_is_an_engine_error_that_names_it():
     )
 
 
+def judged_on_testee(phases, **facts):
+    return judge(
+        PlannedTest(TEST, ("CODEC-01",), testee=True),
+        phases,
+        ledger=LEDGER,
+        claimed=frozenset({"core"}),
+        facts={name: Fact(value, "descriptor") for name, value in facts.items()},
+        expected=ExpectedFailures(),
+        lost=None,
+    )
+
+
+def test_on_the_runtimes_own_codec_a_failure_is_the_runtimes():
+    answer = judged_on_testee(run("failed", "nonconformance", message="wrong bytes"))
+    assert (answer.status, answer.reason, answer.testee) == (Status.FAILED, "wrong bytes", True)
+
+
+def test_a_test_of_a_codec_testee_is_excused_only_where_there_is_recorded_to_be_none():
+    skipped = [phase("setup", "skipped", "not-applicable"), phase("teardown")]
+    answer = judged_on_testee(skipped, codec_testee=False)
+    assert (answer.status, answer.reason) == (
+        Status.NOT_APPLICABLE,
+        "needs codec-testee: codec-testee",
+    )
+    assert judged_on_testee(skipped).status is Status.ENGINE_ERROR
+    assert judged_on_testee(skipped, codec_testee=True).status is Status.ENGINE_ERROR
+    assert judged_on_testee(run(), codec_testee=False).status is Status.ENGINE_ERROR
+    assert judged_on_testee(run(), codec_testee=True).status is Status.PASSED
+
+
 def test_an_unclaimed_test_is_not_claimed_and_one_claimed_requirement_is_enough():
     skipped = [phase("setup", "skipped", "not-claimed"), phase("teardown")]
     answer = judged(skipped, "KV-02")

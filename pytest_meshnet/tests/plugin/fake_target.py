@@ -57,3 +57,8 @@ def trace_text(item, broken):
 @pytest.fixture
 def target():
     return "the fake target"
+
+
+@pytest.fixture
+def codec_testee():
+    return "the fake codec"
