@@ -121,10 +121,16 @@ class Recorder:
         self._journal.append("attachment", body)
         return digest
 
-    def attach_text(self, test: str | None, name: str, text: str) -> str:
+    def attach_text(
+        self,
+        test: str | None,
+        name: str,
+        text: str,
+        media_type: str = "text/plain; charset=utf-8",
+    ) -> str:
         """Attach a whole redacted text, such as a worker's log, and return its SHA-256 hex."""
         data = self._redact.clean(text).encode("utf-8", "backslashreplace")
-        return self.attach(test, name, data, "text/plain; charset=utf-8")
+        return self.attach(test, name, data, media_type)
 
     def device(
         self, test: str | None, requested: Mapping[str, Scalar], observed: Mapping[str, Scalar]

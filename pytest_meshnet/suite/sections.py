@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pytest_meshnet.evidence.report.sections import Provider
 
-PROVIDERS = ("pytest_meshnet.evidence.report.measured:Measured",)
+PROVIDERS = (
+    "pytest_meshnet.evidence.report.measured:Measured",
+    "pytest_meshnet.campaign.report.section:Campaign",
+)
 """Classes of `Provider`, as module and name, in the order of their sections on the page."""
 
 

@@ -17,7 +17,8 @@ from pytest_meshnet.campaign.judging import coverage
 from pytest_meshnet.campaign.judging.facts import CampaignRecord, Intent
 from pytest_meshnet.campaign.judging.judge import Judgement
 from pytest_meshnet.campaign.plan.refusals import Preparation
-from pytest_meshnet.campaign.runner.folder import RunFolder
+from pytest_meshnet.campaign.report.section import MEDIA_TYPE
+from pytest_meshnet.campaign.runner.folder import RUN, RunFolder
 from pytest_meshnet.evidence.bundle import About, BundleError, BundleWriter
 from pytest_meshnet.evidence.documents import Named
 from pytest_meshnet.evidence.journal import Collection
@@ -29,6 +30,8 @@ from pytest_meshnet.ledger.status import Kind, PhaseRecord, PlannedTest
 WHOLE, CLEAN, CANONICAL = "CAMPAIGN-01", "CAMPAIGN-02", "CAMPAIGN-03"
 PROFILE, CANONICAL_PROFILE = "campaign", "campaign-canonical"
 VALIDITY = "campaign::validity"
+
+_PLAIN = "text/plain; charset=utf-8"
 
 
 def ledger_file() -> Path:
@@ -114,7 +117,8 @@ class Evidence:
         for path in folder.files():
             text = path.read_text(encoding="utf-8", errors="replace")
             name = path.relative_to(folder.root).as_posix()
-            self._bundle.recorder.attach_text(None, name, text)
+            kind = MEDIA_TYPE if name == RUN else _PLAIN
+            self._bundle.recorder.attach_text(None, name, text, kind)
         self._bundle.recorder.claims(_claims(record, judgement))
         self._bundle.recorder.attempt(VALIDITY)
         self._phase(VALIDITY, "setup")

@@ -10,6 +10,8 @@ import sys
 
 import pytest
 
+from pytest_meshnet.campaign.report.section import Campaign
+from pytest_meshnet.evidence.report.sections import Attached, SectionError
 from pytest_meshnet.tests.campaign.running import call, campaign, canonical_manifest
 
 FIRST_KEYS = ["schema", "headline", "execution_status", "validity", "intent", "blockers"]
@@ -55,6 +57,22 @@ def test_its_bundle_verifies_and_holds_every_file(smoke):
     }
     assert attached == files
     assert {"run.json", "SUMMARY.md", "logs/bench_bw.log", "blocks/B5/W4.jsonl"} <= files
+
+
+def test_the_report_of_its_bundle_has_a_section_about_it(smoke, tmp_path):
+    page = tmp_path / "page.html"
+    done = call("report", smoke.bundle, "--html", page, "--md", tmp_path / "page.md")
+    assert done.exit_code == 0, done.output
+    for text in (page.read_text(), (tmp_path / "page.md").read_text()):
+        assert "Campaign session-1" in text
+        assert "240 of 240 requests; validity NON" in text
+        assert "B5: median decode rate of each class, in tok/s" in text
+
+
+@pytest.mark.parametrize("data", [b"{", b"[]", b'{"protocol": {}}', b"null"])
+def test_a_run_json_that_cannot_be_shown_breaks_no_report(data):
+    with pytest.raises(SectionError, match=r"run\.json"):
+        list(Campaign().sections([Attached(None, "run.json", data)]))
 
 
 def test_each_block_is_two_warm_ups_and_ten_measured_ones_in_one_order(smoke):
