@@ -18,6 +18,7 @@ _TOKENS = 3
 
 
 def report(patient: Patient) -> str:
+    """No field of the report that a client needs is empty or zero."""
     report = patient.examined.report
     missing = [name for name, is_there in _told(report) if not is_there]
     if missing:
@@ -46,6 +47,7 @@ def _told(report: pb.CapabilityReport) -> Iterator[tuple[str, bool]]:
 
 
 def open(patient: Patient) -> str:
+    """An open with the reported identity is accepted, and its session and epoch are repeated."""
     shard = patient.examined
     patient.session = session = shard.unopened()
     answer = session.try_open(session.client.open())
@@ -65,6 +67,7 @@ def open(patient: Patient) -> str:
 
 
 def limits(patient: Patient) -> str:
+    """No settled limit is zero."""
     accepted = patient.opened.client.accepted
     assert accepted is not None, "accepted comes before"
     settled = accepted.flow_control
@@ -89,6 +92,7 @@ def limits(patient: Patient) -> str:
 
 
 def prefill(patient: Patient) -> str:
+    """A prefill of a few tokens in one chunk is acked with the right length."""
     shard, session = patient.examined, patient.opened
     count = min(shard.length(_TOKENS), session.client.limits.prefill_tokens)
     patient.chunk = exchange = session.send_unit(session.client.chunk([shard.tokens(count)]))
@@ -116,6 +120,7 @@ def _past_len(exchange: Exchange, expected: int) -> None:
 
 
 def result(patient: Patient) -> str:
+    """The result of the prefill came, is whole, finite and of the described shape."""
     exchange = patient.chunk
     assert exchange is not None, "the chunk comes before"
     if patient.late is not None:
@@ -142,6 +147,7 @@ def _shape(patient: Patient, exchange: Exchange) -> str:
 
 
 def decode(patient: Patient) -> str:
+    """One decode step at the held length is applied, with its result."""
     shard, session = patient.examined, patient.opened
     assert patient.chunk is not None, "the chunk comes before"
     held = patient.chunk.token_count

@@ -20,6 +20,7 @@ _LOOK = 0.5  # seconds of one try to connect, before the process is looked at ag
 
 
 def descriptor(patient: Patient) -> str:
+    """The descriptor can be read, and names one Shard to examine."""
     try:
         patient.descriptor = load(patient.name)
         patient.spec = choose_shard(patient.descriptor, patient.shard_name)
@@ -34,14 +35,12 @@ def descriptor(patient: Patient) -> str:
 
 
 def connect(patient: Patient) -> str:
+    """Something at the address speaks gRPC; a start command is started first."""
     launch, limits = patient.spec.launch, patient.descriptor.time
     if launch is None:
         address, limit = patient.spec.endpoints[0], limits.answer
     else:
-        try:
-            patient.running = RunningShard(launch, patient.descriptor.folder, {})
-        except OSError as error:
-            raise Problem(f"{launch.command[0]} cannot be started: {error}", _START) from None
+        patient.running = RunningShard(launch, patient.descriptor.folder, {})
         address, limit = patient.running.address, limits.start
     patient.transport = GrpcTransport(address)
     _reach(patient, address, time.monotonic() + limit)
@@ -84,11 +83,13 @@ _LISTEN = (
 
 
 def health(patient: Patient) -> str:
+    """Health says SERVING, in time where the runtime was started by us."""
     request = pb.HealthRequest(schema_version=pb.SCHEMA_VERSION_1)
-    if patient.running is not None:
-        patient.running.wait_until_serving(patient.transport, patient.descriptor.time.start)
     try:
         report = patient.transport.health(request, patient.descriptor.time.answer)
+        if patient.running is not None and report.state != pb.SERVING_STATE_SERVING:
+            patient.running.wait_until_serving(patient.transport, patient.descriptor.time.start)
+            report = patient.transport.health(request, patient.descriptor.time.answer)
     except UnaryFailed as failed:
         raise Problem(
             f"Health ends with {failed}",
@@ -97,10 +98,11 @@ def health(patient: Patient) -> str:
     if report.state != pb.SERVING_STATE_SERVING:
         state = pb.ServingState.Name(report.state)
         raise Problem(f"Health says {state}", "answer SERVING_STATE_SERVING (1) once you can serve")
-    return f"SERVING, {report.active_sessions} active session(s)"
+    return f"{report.active_sessions} active session(s)"
 
 
 def capability(patient: Patient) -> str:
+    """GetCapability answers, with the range of the descriptor."""
     target = Target(patient.descriptor, patient.spec, in_process=lambda: patient.transport)
     try:
         report = patient.transport.capability(
