@@ -12,7 +12,7 @@ from pytest_meshnet.evidence.shown import md_block, md_code, md_prose
 from pytest_meshnet.ledger.status import Status
 
 SHOWN = 10
-"""Most failures that are told in full; a job's summary has a limit of its own."""
+"""Most lines of one kind and most failures told in full; a job's summary has its own limit."""
 
 _SIGNS: Mapping[Status, str] = {
     Status.PASSED: "✅",
@@ -48,6 +48,9 @@ def _head(page: Page) -> Iterator[str]:
     else:
         yield f"- Verified: {page.checked.result}, {md_prose(page.checked.meaning)}"
     yield f"- Run {md_code(page.run_id)}, {page.when}"
+    counts = [f"{number} {status}" for status, number in page.test_counts.items()]
+    if counts:
+        yield f"- Tests: {', '.join(counts)}"
     badges = [f"{one.profile} {one.passed} of {one.total}" for one in page.badges]
     if badges:
         yield f"- Profiles, with requirements passed: {md_prose(', '.join(badges))}"
@@ -66,10 +69,12 @@ def _signer(page: Page) -> str:
 def _against(page: Page) -> Iterator[str]:
     if page.against:
         yield from ("", "## What stands against it", "")
-    for one in page.against:
+    for one in page.against[:SHOWN]:
         status = f"{_SIGNS[one.status]} {one.status} " if one.status else ""
         detail = f" ({md_code(one.detail)})" if one.detail else ""
         yield f"- {status}{md_code(one.label)}{detail}"
+    if len(page.against) > SHOWN:
+        yield f"- and {len(page.against) - SHOWN} more"
 
 
 def _findings(page: Page) -> Iterator[str]:

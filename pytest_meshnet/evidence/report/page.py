@@ -6,13 +6,14 @@ verdict cannot differ.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
 from pytest_meshnet.evidence.documents import Signer, Start
 from pytest_meshnet.evidence.judged import Judged
+from pytest_meshnet.evidence.report.against import Against, against
 from pytest_meshnet.evidence.report.devices import Device, Look, devices, looks
 from pytest_meshnet.evidence.report.results import Results, count, results
 from pytest_meshnet.evidence.report.sections import Bar, Bars, Provider, Section, collect
@@ -22,6 +23,9 @@ from pytest_meshnet.evidence.verify.finding import Finding, Result
 from pytest_meshnet.evidence.verify.text import LIMITS, MEANING
 from pytest_meshnet.ledger.status import Status
 from pytest_meshnet.ledger.verdict import INCOMPLETE, REFUSED
+
+SHOWN_REMARKS = 20
+"""Most remarks of one kind that the page lists."""
 
 Tone = Literal["good", "warn", "bad"]
 
@@ -65,16 +69,6 @@ class Badge:
     passed: int
     total: int
     status: Status
-
-
-@dataclass(frozen=True, slots=True)
-class Against:
-    """One thing that stands against a certificate; `anchor` is where the page tells more."""
-
-    status: Status | None
-    label: str
-    detail: str
-    anchor: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +149,7 @@ def _page(run: Judged, checked: Checked | None, providers: tuple[Provider, ...])
         must=frozenset(
             one.id for one in run.ledger.claims(run.start.profiles) if one.level == "MUST"
         ),
-        against=tuple(_against(run, found)),
+        against=tuple(against(run, found)),
         claims=claims(run.start, run.recorded),
         devices=devices(run),
         looks=tuple(looks(run)),
@@ -202,29 +196,6 @@ def _sentence(run: Judged, found: Results) -> str:
     if run.endpoint_only:
         text += " Endpoint only: nobody saw the runtime start."
     return text
-
-
-def _against(run: Judged, found: Results) -> Iterator[Against]:
-    """Yield what blocks the verdict; the many tests of one requirement are one line."""
-    lines = dict.fromkeys(run.summary.verdict.blocking)
-    cases = {f"{one.status} {one.test}: {one.reason}": one for one in found.cases}
-    blocking = [one for line, one in cases.items() if line in lines]
-    entries = [entry for group in (*found.runtime, *found.suite) for entry in group.entries]
-    told: set[str] = set()
-    for status in count(one.status for one in blocking):
-        tests = {one.test for one in blocking if one.status is status}
-        for entry in entries:
-            own = tests.intersection(one.test for one in entry.cases)
-            if own and (entry.level == "MUST" or status is Status.ENGINE_ERROR):
-                told |= own
-                number = "1 test" if len(own) == 1 else f"{len(own)} tests"
-                yield Against(status, f"{entry.id}: {entry.title}", number, entry.id)
-    for line in lines:
-        case = cases.get(line)
-        if case is None:
-            yield Against(None, line, "", "")
-        elif case.test not in told:
-            yield Against(case.status, case.test, case.reason, "")
 
 
 def _checked(report: Report) -> Checked:
@@ -274,14 +245,23 @@ def duration(seconds: float) -> str:
 def _remarks(run: Judged) -> tuple[tuple[str, str], ...]:
     """What happened beside the tests: (kind, text)."""
     recorded = run.recorded
-    found = [("refused", text) for text in recorded.refusals]
-    found += [("lost", f"{name}: {text}") for name, text in recorded.target_losses.items()]
-    found += [("lost", f"{one['process']}: {one['message']}") for one in recorded.worker_losses]
-    found += [
-        ("warning", f"{one['test']}: {one['message']}" if one["test"] else one["message"])
+    lost = [f"{name}: {text}" for name, text in recorded.target_losses.items()]
+    lost += [f"{one['process']}: {one['message']}" for one in recorded.worker_losses]
+    warned = [
+        f"{one['test']}: {one['message']}" if one["test"] else one["message"]
         for one in recorded.warnings
     ]
-    found += [("deselected", one.test) for one in run.plan.deselected]
+    kinds: Mapping[str, Sequence[str]] = {
+        "refused": recorded.refusals,
+        "lost": lost,
+        "warning": warned,
+        "deselected": [one.test for one in run.plan.deselected],
+    }
+    found = []
+    for kind, texts in kinds.items():
+        found += [(kind, text) for text in texts[:SHOWN_REMARKS]]
+        if len(texts) > SHOWN_REMARKS:
+            found.append((kind, f"and {len(texts) - SHOWN_REMARKS} more, in the bundle's records"))
     return tuple(found)
 
 

@@ -218,6 +218,19 @@ def test_without_a_script_everything_is_there_but_the_filter(
     assert browser.find("#OPEN-01").is_displayed()
 
 
+def test_even_markup_that_got_through_could_run_and_load_nothing(
+    browser: Browser, pages: dict[str, Path], tmp_path: Path
+):
+    inserted = "<script>window.owned = 1</script><img src=x.png onerror='window.owned = 2'>"
+    page = pages["page"].read_text(encoding="utf-8").replace("<main", f"{inserted}<main")
+    (tmp_path / "page.html").write_text(page, encoding="utf-8")
+    browser.look(tmp_path / "page.html")
+    assert browser.run("return window.owned") is None
+    assert browser.find("#filter").is_displayed(), "the page's own script ran"
+    blocked = [one["message"] for one in browser.driver.get_log("browser")]
+    assert sum("Content Security Policy" in one for one in blocked) >= 2
+
+
 @pytest.mark.parametrize("name", ["page", "matrix"])
 def test_on_a_phone_nothing_reaches_over_the_edge(
     browser: Browser, pages: dict[str, Path], name: str

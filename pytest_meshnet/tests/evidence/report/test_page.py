@@ -40,6 +40,7 @@ def test_the_page_leads_with_the_verdict_and_the_signer(tmp_path: Path, key: Sig
         "requirements claimed: 2 failed, 1 not-run, 1 known-failure",
         "Signed by",
         key.public.keyid,
+        "Tests 2 failed, 1 not-run, 1 known-failure,",
         "core-wire",
         "What stands against it",
         "Requirements What the runtime claimed",
@@ -255,6 +256,42 @@ def test_the_page_allows_itself_its_own_style_and_script_and_nothing_else(
     assert " on" not in re.sub(
         r">[^<]*<", "><", page.partition("<body>")[2].partition("<script>")[0]
     )
+
+
+def test_a_long_list_against_a_run_is_folded_and_missing_tests_are_one_line(
+    tmp_path: Path, key: SigningKey
+):
+    calls = {one.test: making.FAILING for one in making.planned()[:60]}
+    path = samples.make(
+        tmp_path,
+        key,
+        calls=calls,
+        collection=making.Collection(making.planned()[:-2]),
+        exit_status=3,
+    )
+    page = page_of(path, key)
+    last = page.against[-1]
+    left = ", ".join(one.requirements[0] for one in making.planned()[-2:])
+    assert (last.label, last.detail) == (f"no test yet: {left}", "2 MUST")
+    assert last.status is Status.NOT_RUN
+    text = text_of(path)
+    assert f"{len(page.against) - 20} more" in text
+    assert text.count("2 MUST") == 1
+    assert f"- and {len(page.against) - 10} more" in (path / "report.md").read_text()
+
+
+def test_remarks_of_one_kind_are_cut(tmp_path: Path, key: SigningKey):
+    planned = making.planned()
+    path = samples.make(
+        tmp_path,
+        key,
+        collection=making.Collection(planned[:-25], deselected=planned[-25:]),
+        certificate=False,
+        exit_status=3,
+    )
+    remarks = [text for kind, text in page_of(path, key).remarks if kind == "deselected"]
+    assert remarks[0] == planned[-25].test
+    assert remarks[20:] == ["and 5 more, in the bundle's records"]
 
 
 def test_frames_of_very_many_failures_stay_in_the_bundle(tmp_path: Path, key: SigningKey):
