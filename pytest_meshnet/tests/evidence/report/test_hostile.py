@@ -8,6 +8,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pytest_meshnet.evidence.report import run_report
 from pytest_meshnet.evidence.report.measured import Measured
@@ -86,6 +88,24 @@ def test_each_way_of_showing_gives_the_text_back(text: str):
     assert shown(f"{row}\n|---|---|\n{row}").split("\n").count(line) == 2
     assert shown(f"- {md_prose(text)}") == prose
     assert shown(md_block(text)) == visible(text).rstrip("\n")
+
+
+PUNCTUATION = st.text(st.sampled_from("`|\\*_{}[]<>()#+-.!~@:$^&;\"'=/ \n\twWhHtTpPsSx0\r"))
+
+
+@settings(max_examples=100, deadline=None)
+@given(PUNCTUATION | st.text())
+def test_any_text_stays_one_cell_one_line_or_one_block_of_markdown(text: str):
+    row = f"| {md_code(text)} | b |"
+    cells = [one for one in tags(f"{row}\n|---|---|\n{row}") if one != "code"]
+    assert cells == ["table", "thead", "tr", "th", "th", "tbody", "tr", "td", "td"]
+    assert tags(f"- x {md_prose(text)}") == ["ul", "li"]
+    assert tags(md_block(text)) == ["pre", "code"]
+    assert shown(md_block(text)) == visible(text).strip("\n")
+
+
+def tags(markdown: str) -> list[object]:
+    return [one[0] for one in structure.of_markdown(markdown)[0] if one[0] != "/"]
 
 
 def shown(markdown: str) -> str:
