@@ -74,6 +74,7 @@ def main() -> None:
 )
 @click.option("--key", type=_FILE, metavar="PEM", help="The key that signs; see keygen.")
 @click.option("--challenge", metavar="TEXT", help="A text from whoever will verify.")
+@click.option("--policy", type=_FILE, help="The policy that the evidence is made for.")
 @click.option("--seed", type=int, metavar="N", help="The seed of all random inputs.")
 @click.option(
     "-n",
@@ -91,6 +92,7 @@ def certify(
     out: Path | None,
     key: Path | None,
     challenge: str | None,
+    policy: Path | None,
     seed: int | None,
     processes: int | None,
 ) -> NoReturn:
@@ -102,7 +104,8 @@ def certify(
     from pytest_meshnet.suite.certify import Order
     from pytest_meshnet.suite.certify import certify as run
 
-    sys.exit(run(Order(target, profiles, shard, expect, out, key, challenge, seed, processes)))
+    order = Order(target, profiles, shard, expect, out, key, challenge, policy, seed, processes)
+    sys.exit(run(order))
 
 
 @main.command()

@@ -45,6 +45,8 @@ The Ed25519 key (PEM, mode 0600) that signs the evidence; the environment variab
 {KEY_VARIABLE} comes before the ini. Default: a key for this run only."""
 CHALLENGE_HELP = """\
 A text from whoever will verify the evidence, to show that the run came after it."""
+POLICY_HELP = """\
+The policy (TOML) that the evidence is made for; a bundle names it by its digest."""
 CERTIFICATE_HELP = """\
 Make the run a certificate run: everything planned runs, nothing may be left out.
 `pytest-meshnet certify` sets it up; it is of little use by hand."""
@@ -103,6 +105,7 @@ SUITE_OPTIONS = (
     Option("out", OUT_HELP, metavar="DIR"),
     Option("signing-key", SIGNING_KEY_HELP, metavar="PEM", variable=KEY_VARIABLE),
     Option("challenge", CHALLENGE_HELP, metavar="TEXT"),
+    Option("policy", POLICY_HELP, metavar="FILE"),
     Option("certificate", CERTIFICATE_HELP, "bool"),
     Option("seed", SEED_HELP, metavar="NUMBER"),
     Option("transport", TRANSPORT_HELP, metavar="KIND"),
@@ -136,6 +139,7 @@ class Settings:
     out: Path | None
     signing_key: Path | None
     challenge: str
+    policy: Path | None
     certificate: bool
     seed: int
     transport: Transport
@@ -237,6 +241,7 @@ def _build(values: _Values) -> Settings:
         out=values.path("out", DEFAULT_OUT if certificate else None),
         signing_key=_existing("signing-key", values.path("signing-key")),
         challenge=values.text("challenge", ""),
+        policy=_existing("policy", values.path("policy")),
         certificate=certificate,
         seed=_checked("seed", values.text("seed", str(DEFAULT_SEED)), "a whole number", int),
         transport=_one_of("transport", values.text("transport", "grpc"), get_args(Transport)),

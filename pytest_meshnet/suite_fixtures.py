@@ -23,6 +23,7 @@ from pytest_meshnet.runtime.probe import sends_grants
 from pytest_meshnet.runtime.shard import ShardUnderTest
 from pytest_meshnet.runtime.target import InProcess, Target, choose_shard
 from pytest_meshnet.runtime.transport import UnaryFailed
+from pytest_meshnet.suite.evidence import Attachments, attachments_of
 
 # What the need "sessions<=64" of the ledger asks for.
 MOST_PLACES = 64
@@ -152,6 +153,13 @@ def _in_process(chosen: Settings, descriptor: Descriptor) -> InProcess | None:
     return lambda: InProcessTransport(*build_small(_mutant_of(chosen), descriptor))
 
 
+def logs(config: pytest.Config) -> Mapping[str, str]:
+    """What each runtime that was started has written so far, by the fixture that started it."""
+    starts = {"shard": _TARGET, "small_shard": _SMALL, "slow_shard": _SLOW}
+    found = {name: config.stash[key].log() for name, key in starts.items() if key in config.stash}
+    return {name: text for name, text in found.items() if text}
+
+
 def disconnect(config: pytest.Config) -> str:
     """End what `connect`, `small_shard`, `slow_shard` and `codec_testee` started.
 
@@ -184,6 +192,12 @@ def target(pytestconfig: pytest.Config) -> Target:
     target = _connected(pytestconfig)
     target.ensure_alive()
     return target
+
+
+@pytest.fixture
+def attachments(request: pytest.FixtureRequest) -> Attachments:
+    """Where the test leaves what its evidence should hold: texts, bytes, prompts."""
+    return attachments_of(request.node)
 
 
 @pytest.fixture
@@ -315,10 +329,12 @@ def another_shard(
 
 __all__ = [
     "another_shard",
+    "attachments",
     "codec_testee",
     "connect",
     "descriptor_of",
     "disconnect",
+    "logs",
     "relayed_shard",
     "relayed_slow_shard",
     "shard",

@@ -14,8 +14,8 @@ from typing import Any
 
 from pytest_meshnet import layout
 from pytest_meshnet.evidence import documents, host, outputs
-from pytest_meshnet.evidence.documents import Named, Plan, Plugin, Seal, Signer, Start, Versioned
-from pytest_meshnet.evidence.journal import Clock, Collection, Replay, system_clock
+from pytest_meshnet.evidence.documents import Named, Plan, Seal, Signer, Start, Versioned
+from pytest_meshnet.evidence.journal import Clock, Collection, Plugin, Replay, system_clock
 from pytest_meshnet.evidence.judged import Judged
 from pytest_meshnet.evidence.recorded import Recorded, fold
 from pytest_meshnet.evidence.recorder import (
@@ -299,7 +299,7 @@ def _start(
         profiles=tuple(sorted(about.profiles)),
         policy_digest=about.policy_digest,
         expected_failures=about.expected_failures,
-        plugins=about.plugins,
+        plugins=tuple(Plugin(redact(one.name), one.version) for one in about.plugins),
         certificate=about.certificate,
         options={name: redact(value) for name, value in about.options.items()},
         host=host.host_facts(),

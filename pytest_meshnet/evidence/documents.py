@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_meshnet.evidence import strict
-from pytest_meshnet.evidence.journal import Collection
+from pytest_meshnet.evidence.journal import Collection, Plugin
 from pytest_meshnet.evidence.strict import Scalar, StrictError
 
 FORMAT = 1
@@ -38,15 +38,25 @@ FILE_NAME = re.compile(
 )
 FOLDERS = frozenset({"journal", "artifacts", "artifacts/sha256", "anchors"})
 ANCHORS = "anchors/"
-"""Countersignatures and timestamps by others; added after the seal, so not listed in it."""
+"""Countersignatures and timestamps by others; added after the seal, so not listed in it.
+
+What an anchor there stands for is the file `seal.dsse.json`, and through it everything else.
+"""
 PARTIAL = ".partial"
 """End of the names of files being written; a dot starts them. Legal only before the seal."""
 DERIVED = frozenset({"report.html", "report.md", "junit.xml"})
 
 DOCUMENT_LIMIT = 64 * 1024 * 1024
+ANCHOR_LIMIT = 1024 * 1024
 FILE_LIMIT = 4 * 1024**3
 COUNT_LIMIT = 100_000
-"""Size limits in bytes of a signed document and of any other file; most files in a bundle."""
+"""Size limits in bytes of a signed document, an anchor and any other file; most files."""
+
+CERTIFICATE_PLUGINS = frozenset({"hypothesis", "pytest-meshnet", "pytest-timeout", "pytest-xdist"})
+"""The distributions whose pytest plugins may be active in a certificate run; no others."""
+UNSET_FOR_CERTIFICATE = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")
+SET_FOR_CERTIFICATE = "PYTEST_DISABLE_PLUGIN_AUTOLOAD"
+"""The environment variables of a certificate run: those that are empty, the one that is not."""
 
 HEX_DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -80,14 +90,6 @@ class Named:
 
     name: str
     digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class Plugin:
-    """A pytest plugin that was active."""
-
-    name: str
-    version: str
 
 
 @dataclass(frozen=True, slots=True)

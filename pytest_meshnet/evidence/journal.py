@@ -210,6 +210,23 @@ class Collection:
 
 
 @dataclass(frozen=True, slots=True)
+class Plugin:
+    """A pytest plugin that was active.
+
+    `version` is that of its distribution; of a module or a conftest without one `sha256:` and the
+    digest of its file, of anything else "unknown".
+    """
+
+    name: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Plugins:
+    plugins: tuple[Plugin, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class _Facts:
     facts: Mapping[str, _Fact]
 
@@ -272,6 +289,7 @@ _NESTED: Mapping[str, type[Any]] = {
     "claims": _Claims,
     "collected": Collection,
     "device": _Device,
+    "plugins": _Plugins,
 }
 
 

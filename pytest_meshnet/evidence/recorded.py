@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytest_meshnet.evidence.journal import Collection, Record, Replay
+from pytest_meshnet.evidence.journal import Collection, Plugin, Record, Replay
 from pytest_meshnet.evidence.strict import StrictError, decode
 from pytest_meshnet.ledger.applicability import Fact, FactError, check_facts
 from pytest_meshnet.ledger.status import PhaseRecord
@@ -68,6 +68,7 @@ class Recorded:
     warnings: list[Mapping[str, Any]] = field(default_factory=list)
     attachments: list[Mapping[str, Any]] = field(default_factory=list)
     devices: list[Mapping[str, Any]] = field(default_factory=list)
+    plugins: set[Plugin] = field(default_factory=set)
     breaches: list[Breach] = field(default_factory=list)
     first_attempt: int | None = None
 
@@ -168,6 +169,10 @@ def _collected(recorded: Recorded, process: str, record: Record) -> None:
         _breach(recorded, "collected-twice", f"{process} collected twice")
 
 
+def _plugins(recorded: Recorded, _: str, record: Record) -> None:
+    recorded.plugins.update(Plugin(**one) for one in record.body["plugins"])
+
+
 def _attempt(recorded: Recorded, process: str, record: Record) -> None:
     test, number = record.body["test"], record.body["attempt"]
     first = recorded.first_attempt
@@ -234,6 +239,7 @@ _FOLD: Mapping[str, _Fold] = {
     "phase": _phase,
     "attachment": lambda recorded, _, record: recorded.attachments.append(record.body),
     "device": lambda recorded, _, record: recorded.devices.append(record.body),
+    "plugins": _plugins,
     "worker-lost": lambda recorded, _, record: recorded.worker_losses.append(record.body),
     "target-lost": _target_lost,
     "refusal": lambda recorded, _, record: recorded.refusals.append(record.body["message"]),

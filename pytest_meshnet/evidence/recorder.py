@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from pytest_meshnet.evidence.journal import (
     Collection,
     CollectionError,
     Journal,
+    Plugin,
     system_clock,
 )
 from pytest_meshnet.evidence.strict import Scalar
@@ -75,6 +76,11 @@ class Recorder:
         """Record what this process collected, and sync."""
         self._journal.append("collected", strict.encode(without_secrets(collection, self._redact)))
         self._journal.sync()
+
+    def plugins(self, plugins: Iterable[Plugin]) -> None:
+        """Record every pytest plugin of this process, once all its conftests are loaded."""
+        told = [{"name": self._redact(one.name), "version": one.version} for one in plugins]
+        self._journal.append("plugins", {"plugins": told})
 
     def attempt(self, test: str) -> int:
         """Record that an attempt of a test begins; return its number in this process, from 1."""

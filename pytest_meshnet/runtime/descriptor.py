@@ -102,6 +102,8 @@ class ModelFacts:
 class Descriptor:
     """A runtime under test. `digest` is the SHA-256 of the file, `folder` where it lies.
 
+    `artifacts` maps each model artifact that it is configured with to its SHA-256 hex;
+    `publishes_prompts` says whether evidence may hold prompts, and not only their digests.
     `codec` starts the codec testee, where the runtime has one.
     """
 
@@ -113,6 +115,8 @@ class Descriptor:
     model: ModelFacts
     tolerances: Mapping[DType, Tolerance]
     time: TimeLimits
+    artifacts: Mapping[str, str]
+    publishes_prompts: bool
     digest: str
     folder: Path
     codec: Launch | None = None
@@ -176,6 +180,8 @@ def _read(path: Path) -> Descriptor:
         model=_model(document["model"]),
         tolerances={**DEFAULT_TOLERANCES, **_tolerances(document.get("tolerances", {}))},
         time=TimeLimits(**{k: float(v) for k, v in document.get("time", {}).items()}),
+        artifacts={one["name"]: one["sha256"] for one in document.get("artifacts", ())},
+        publishes_prompts=document.get("evidence", {}).get("prompts", False),
         digest=hashlib.sha256(data).hexdigest(),
         folder=path.resolve().parent,
         codec=_launch(document["codec"], "command") if "codec" in document else None,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_meshnet import layout
+from pytest_meshnet.evidence import documents
+from pytest_meshnet.suite import plugins
 
 if TYPE_CHECKING:
     from pytest_meshnet.suite.run import Run
@@ -38,7 +39,7 @@ _SELECTING = {
 }
 """Options that leave tests out, cut a run short or let a failure off, by pytest's name."""
 
-ENVIRONMENT = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")
+ENVIRONMENT = documents.UNSET_FOR_CERTIFICATE
 _LEFT_OUT = ("skip", "skipif", "xfail")
 
 
@@ -56,8 +57,9 @@ def problems_of(config: pytest.Config) -> Iterator[str]:
     for name in ENVIRONMENT:
         if os.environ.get(name):
             yield f"{name} is refused in a certificate run: unset it"
-    if not os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD"):
-        yield "a certificate run loads no strangers: set PYTEST_DISABLE_PLUGIN_AUTOLOAD=1"
+    if not os.environ.get(documents.SET_FOR_CERTIFICATE):
+        yield f"a certificate run loads no strangers: set {documents.SET_FOR_CERTIFICATE}=1"
+    yield from _strangers(config)
     own = layout.folder("conformance") / INI
     if config.inipath != own:
         yield f"a certificate run has its own configuration, not {config.inipath}: use -c {own}"
@@ -69,11 +71,16 @@ def problems_of_collection(session: pytest.Session, run: Run) -> Iterator[str]:
         yield f"{test} was deselected: a certificate run runs everything planned"
     for test in sorted(run.seen - run.planned.keys() - run.deselected.keys()):
         yield f"{test} was dropped by a plugin: a certificate run runs everything planned"
-    for plugin in session.config.pluginmanager.get_plugins():
-        origin = Path(getattr(plugin, "__file__", None) or "")
-        if origin.name == "conftest.py":
-            yield f"{origin} was loaded: a certificate run has no conftest"
+    yield from _strangers(session.config)
+    for origin in plugins.conftests(session.config):
+        yield f"{origin} was loaded: a certificate run has no conftest"
     yield from _marked(session.items)
+
+
+def _strangers(config: pytest.Config) -> Iterator[str]:
+    loaded = {one.name for one in plugins.active(config)} - documents.CERTIFICATE_PLUGINS
+    for name in sorted(loaded - {str(one) for one in plugins.conftests(config)}):
+        yield f"the plugin {name} is refused in a certificate run: leave out its -p"
 
 
 def _marked(items: Iterable[pytest.Item]) -> Iterator[str]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_meshnet import layout
+from pytest_meshnet.evidence.documents import SET_FOR_CERTIFICATE
 from pytest_meshnet.ledger.verdict import INCOMPLETE, REFUSED
 from pytest_meshnet.options import DEFAULT_OUT, SUITES
 from pytest_meshnet.suite.certificate import ENVIRONMENT, INI
@@ -39,6 +40,7 @@ class Order:
     out: Path | None = None
     key: Path | None = None
     challenge: str | None = None
+    policy: Path | None = None
     seed: int | None = None
     processes: int | None = None
 
@@ -72,6 +74,7 @@ def arguments(order: Order) -> list[str]:
         "--meshnet-out": order.out,
         "--meshnet-signing-key": order.key,
         "--meshnet-challenge": order.challenge,
+        "--meshnet-policy": order.policy,
         "--meshnet-seed": order.seed,
     }
     told = [f"{flag}={value}" for flag, value in chosen.items() if value is not None]
@@ -91,7 +94,7 @@ def own_configuration() -> list[str]:
 def environment(current: Mapping[str, str]) -> dict[str, str]:
     """Return the environment without what would let a stranger into the run."""
     kept = {name: value for name, value in current.items() if name not in ENVIRONMENT}
-    return kept | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    return kept | {SET_FOR_CERTIFICATE: "1", "HYPOTHESIS_NO_PLUGINS": "1"}
 
 
 def _python(module: str) -> list[str]:

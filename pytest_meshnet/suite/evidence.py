@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_meshnet.evidence.bundle import About, BundleError, BundleWriter
-from pytest_meshnet.evidence.documents import Named, Plugin
+from pytest_meshnet.evidence.documents import Named
 from pytest_meshnet.evidence.journal import Collection, CollectionError
 from pytest_meshnet.evidence.judged import Judged
 from pytest_meshnet.evidence.recorder import Recorder
 from pytest_meshnet.evidence.signing.keys import KeyRefused, SigningKey
+from pytest_meshnet.evidence.verify.policy import Policy, PolicyError
 from pytest_meshnet.hardware import fixtures
 from pytest_meshnet.options import OPTIONS
+from pytest_meshnet.suite import collection, plugins
+from pytest_meshnet.suite import run as runs
 from pytest_meshnet.suite.run import Outcome
 
 if TYPE_CHECKING:
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from pytest_meshnet.suite.run import Run
 
 TICKET = "meshnet_ticket"
+LOG_LIMIT = 4 * 1024 * 1024
+"""How much of a runtime's log is kept, in characters from its end."""
 
 
 @dataclass(slots=True)
@@ -48,7 +53,7 @@ def open_feed(config: pytest.Config, run: Run) -> Feed | None:
     try:
         key = _key(run)
         bundle = BundleWriter.create(run.settings.out, _about(config, run), key)
-    except (KeyRefused, BundleError) as error:
+    except (KeyRefused, BundleError, PolicyError) as error:
         pytest.exit(f"refused: {error}", returncode=2)
     return Feed(bundle.recorder, bundle)
 
@@ -61,10 +66,6 @@ def _key(run: Run) -> SigningKey:
 def _about(config: pytest.Config, run: Run) -> About:
     settings = run.settings
     expect = settings.expect.read_text(encoding="utf-8") if settings.expect else ""
-    found = {
-        Plugin(distribution.project_name, distribution.version)
-        for _, distribution in config.pluginmanager.list_plugin_distinfo()
-    }
     inventory, devices = _inventory(config, run)
     return About(
         gpu_inventory=inventory,
@@ -73,16 +74,18 @@ def _about(config: pytest.Config, run: Run) -> About:
         profiles=tuple(sorted(run.claimed)),
         ledger=run.ledger,
         certificate=settings.certificate,
-        plugins=tuple(sorted(found, key=lambda one: one.name)),
+        plugins=plugins.active(config),
         challenge=settings.challenge,
+        policy_digest=Policy.load(settings.policy).digest if settings.policy else "",
+        artifacts=tuple(Named(*one) for one in run.target.artifacts.items()),
         expected_failures=expect,
         options=_options(config),
     )
 
 
 def _inventory(config: pytest.Config, run: Run) -> tuple[str, tuple[Mapping[str, Any], ...]]:
-    if "acceptance" not in run.settings.suites:
-        return "not collected: no suite with hardware tests was asked for", ()
+    if not run.settings.certificate and "acceptance" not in run.settings.suites:
+        return "not collected: an ordinary run without hardware tests", ()
     return fixtures.evidence(config)
 
 
@@ -91,13 +94,58 @@ def _options(config: pytest.Config) -> dict[str, str]:
     return {key: str(value) for key, value in given.items() if value is not None}
 
 
-def write_collection(run: Run, lanes: Mapping[str, str]) -> None:
+@dataclass(frozen=True, slots=True)
+class Attachments:
+    """What a test adds to the evidence; nothing is kept in a run without any.
+
+    `permitted` says whether the target's descriptor lets prompts be published.
+    """
+
+    test: str
+    recorder: Recorder | None
+    permitted: bool
+
+    def text(self, name: str, text: str) -> None:
+        """Add a text, redacted."""
+        if self.recorder is not None:
+            self.recorder.attach_text(self.test, name, text)
+
+    def data(self, name: str, data: bytes, media_type: str) -> None:
+        """Add bytes as they are."""
+        if self.recorder is not None:
+            self.recorder.attach(self.test, name, data, media_type)
+
+    def prompt(self, name: str, data: bytes, media_type: str = "text/plain") -> None:
+        """Add a prompt, or an answer to one: whole where that is permitted, else its digest."""
+        if self.recorder is not None:
+            self.recorder.attach(self.test, name, data, media_type, store=self.permitted)
+
+
+def attachments_of(item: pytest.Item) -> Attachments:
+    """Return where a test adds to the evidence of its run."""
+    run = runs.active(item.config)
+    if run is None or run.feed is None:
+        return Attachments(item.nodeid, None, permitted=False)
+    test = collection.test_id(item)
+    return Attachments(test, run.feed.recorder, run.target.publishes_prompts)
+
+
+def attach_logs(run: Run, logs: Mapping[str, str]) -> None:
+    """Attach the end of what each started runtime wrote, by the name of its start."""
+    if run.feed is not None:
+        for name, text in logs.items():
+            run.feed.recorder.attach_text(None, f"log of {name}", text[-LOG_LIMIT:])
+
+
+def write_collection(config: pytest.Config, run: Run, lanes: Mapping[str, str]) -> None:
     """Record what this process collected, and sign it as the plan where the run is controlled.
 
-    `lanes` maps hardware tests to their lane.
+    `lanes` maps hardware tests to their lane. Every conftest is loaded by now, so the plugins of
+    the process are recorded too.
     """
     if run.feed is None:
         return
+    run.feed.recorder.plugins(plugins.active(config))
     found = Collection(
         tests=tuple(run.planned.values()),
         deselected=tuple(run.deselected.values()),
@@ -109,9 +157,10 @@ def write_collection(run: Run, lanes: Mapping[str, str]) -> None:
         run.feed.bundle.plan(found)
 
 
-def take_plan_of(run: Run, process: str) -> None:
+def take_plan_of(config: pytest.Config, run: Run, process: str) -> None:
     """Sign as the plan what an xdist worker collected; the first worker counts."""
     if run.feed is not None and run.feed.bundle is not None and not run.feed.bundle.planned:
+        run.feed.recorder.plugins(plugins.active(config))
         run.feed.bundle.plan_from(process)
 
 

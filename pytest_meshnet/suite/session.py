@@ -14,7 +14,7 @@ from pytest_meshnet.evidence.bundle import BundleError
 from pytest_meshnet.hardware.fixtures import device_lane
 from pytest_meshnet.ledger.applicability import Fact
 from pytest_meshnet.ledger.expected import ExpectedFailuresError
-from pytest_meshnet.ledger.status import PlannedTest
+from pytest_meshnet.ledger.status import Judgement, PlannedTest, Status
 from pytest_meshnet.ledger.verdict import INCOMPLETE, REFUSED
 from pytest_meshnet.suite import certificate, evidence
 from pytest_meshnet.suite import run as runs
@@ -85,7 +85,9 @@ def note_collected(session: pytest.Session, run: Run) -> None:
     """Take the tests of the suites as the plan of this process."""
     run.planned.update((one.test, one) for one in _planned(session.items))
     lanes = {_id(item): device_lane(item) for item in session.items if _id(item) in run.planned}
-    evidence.write_collection(run, {test: lane for test, lane in lanes.items() if lane})
+    evidence.write_collection(
+        session.config, run, {test: lane for test, lane in lanes.items() if lane}
+    )
     if not _is_worker(session.config):
         _check_expected([*run.planned, *run.deselected], run)
     if run.settings.certificate:
@@ -123,7 +125,7 @@ def invite(node: Worker, run: Run) -> None:
 
 def note_worker_collected(node: Worker, ids: Sequence[str], run: Run) -> None:
     """Take what a worker collected as the plan of the run."""
-    evidence.take_plan_of(run, node.gateway.id)
+    evidence.take_plan_of(node.config, run, node.gateway.id)
     _check_expected((one.partition("@")[0] for one in ids), run)
 
 
@@ -174,8 +176,10 @@ def note_internal_error(text: str, run: Run) -> None:
 def finish(session: pytest.Session, exit_status: int, run: Run) -> None:
     """Stop the target, judge the run, set pytest's exit code and seal the evidence."""
     with _engine_errors_end_with_three():
-        if run.reached_out and (crash := targets.disconnect(session.config)):
-            run.lose(f"the runtime crashed after the last test: {crash}")
+        if run.reached_out:
+            evidence.attach_logs(run, targets.logs(session.config))
+            if crash := targets.disconnect(session.config):
+                run.lose(f"the runtime crashed after the last test: {crash}")
         if _is_worker(session.config):
             output: dict[str, Any] = session.config.workeroutput  # type: ignore[attr-defined]
             output[_OUTPUT] = _output(run)
@@ -200,8 +204,16 @@ def _exit_code(exit_status: int, run: Run, outcome: runs.Outcome) -> int:
     if run.settings.certificate:
         broken = exit_status == pytest.ExitCode.INTERNAL_ERROR
         return INCOMPLETE if broken else outcome.verdict.exit_code
+    if run.lost is not None:
+        return INCOMPLETE
+    if exit_status == pytest.ExitCode.OK and any(map(_is_bad, outcome.judgements)):
+        return pytest.ExitCode.TESTS_FAILED  # somebody took the failure off the report
     # A refusal interrupts pytest, which ends with 2 of its own accord.
-    return INCOMPLETE if run.lost is not None else exit_status
+    return exit_status
+
+
+def _is_bad(judgement: Judgement) -> bool:
+    return judgement.status in (Status.FAILED, Status.ENGINE_ERROR)
 
 
 def _seal(session: pytest.Session, run: Run) -> None:

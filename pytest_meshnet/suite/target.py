@@ -46,6 +46,12 @@ def claims(config: pytest.Config) -> Mapping[str, Fact]:
     return found
 
 
+def logs(config: pytest.Config) -> Mapping[str, str]:
+    """Return what each runtime that was started has written so far, by the name of its start."""
+    found: Mapping[str, str] = _module().logs(config)
+    return found
+
+
 def disconnect(config: pytest.Config) -> str:
     """Leave or stop the target. Returns how it crashed after the last test, or an empty text."""
     return str(_module().disconnect(config))

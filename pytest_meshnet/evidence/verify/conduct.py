@@ -6,6 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from pytest_meshnet.evidence import strict, summary
+from pytest_meshnet.evidence.documents import (
+    CERTIFICATE_PLUGINS,
+    SET_FOR_CERTIFICATE,
+    UNSET_FOR_CERTIFICATE,
+)
 from pytest_meshnet.evidence.journal import Collection
 from pytest_meshnet.evidence.verify.finding import Finding, fail, incomplete, invalid
 from pytest_meshnet.evidence.verify.material import Material
@@ -20,10 +25,29 @@ def plan(material: Material) -> Iterator[Finding]:
     """What ran is what was planned: nothing unplanned, nothing twice, no attempt left out."""
     for one in summary.breaches(material.collection, material.recorded):
         yield invalid(one.code, one.message)
-    if material.start is None or not material.start.certificate:
+
+
+def certificate(material: Material) -> Iterator[Finding]:
+    """A certificate run left out nothing, and no stranger was let into it."""
+    start = material.start
+    if start is None or not start.certificate:
         return
     for test in material.collection.deselected:
         yield invalid("certificate-deselected", f"a certificate run deselected {test.test}")
+    for name in sorted(plugins(material) - CERTIFICATE_PLUGINS):
+        yield invalid("certificate-plugin", f"the plugin {name} was active in a certificate run")
+    for name in UNSET_FOR_CERTIFICATE:
+        if start.environment.get(name):
+            yield invalid("certificate-environment", f"{name} was set in a certificate run")
+    if not start.environment.get(SET_FOR_CERTIFICATE):
+        message = f"a certificate run without {SET_FOR_CERTIFICATE}"
+        yield invalid("certificate-environment", message)
+
+
+def plugins(material: Material) -> set[str]:
+    """Return the names of all pytest plugins: those of the start, and those recorded later."""
+    begun = material.start.plugins if material.start is not None else ()
+    return {one.name for one in (*begun, *material.recorded.plugins)}
 
 
 def ledger(material: Material) -> Iterator[Finding]:

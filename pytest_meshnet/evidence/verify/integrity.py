@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from base64 import b64decode, b64encode
 from collections.abc import Iterator
 
 from pytest_meshnet.evidence import documents
@@ -96,10 +98,39 @@ def files(material: Material) -> Iterator[Finding]:
         elif material.digest(name) != listed[name]:
             yield invalid("digest-differs", f"{name} is not the file that was sealed", _COPY_AGAIN)
     for name in sorted(material.files.keys() - listed.keys() - {document_name("seal")}):
-        if name.startswith(ANCHORS):
-            yield Finding("anchor-unread", Severity.NOTE, f"{name} is not judged by this suite")
-        else:
+        if not name.startswith(ANCHORS):
             yield invalid("file-unlisted", f"{name} is not listed in the seal")
+
+
+def anchors(material: Material) -> Iterator[Finding]:
+    """What others countersigned or timestamped names this seal; its worth is for them to tell."""
+    seal = document_name("seal")
+    digest = material.digest(seal)
+    for name in sorted(one for one in material.files if one.startswith(ANCHORS)):
+        if digest and names_digest(name, material.read(name), digest):
+            message = f"{name} names the seal {digest}; whose word it is, is not judged here"
+            hint = "check it with the tool of its maker, against seal.dsse.json"
+            yield Finding("anchor-bound", Severity.NOTE, message, hint)
+        else:
+            message = f"{name} does not name this bundle's {seal}: it says nothing about the run"
+            hint = "ask for one made from seal.dsse.json, or whose name begins with its SHA-256"
+            yield Finding("anchor-unbound", Severity.NOTE, message, hint)
+
+
+def names_digest(name: str, data: bytes, digest: str) -> bool:
+    """Say whether an anchor is about the file with this SHA-256 hex.
+
+    Its name begins with the digest, as that of a bare signature must, or its bytes hold it: raw
+    (RFC 3161, OpenTimestamps), in hex, in base64, or in hex inside a base64 payload (DSSE).
+    """
+    raw = bytes.fromhex(digest)
+    forms = (raw, digest.encode(), b64encode(raw))
+    if name.removeprefix(ANCHORS).startswith(digest) or any(one in data for one in forms):
+        return True
+    payloads = re.findall(
+        rb"(?:[A-Za-z0-9+/]{4}){16,}(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?", data
+    )
+    return any(digest.encode() in b64decode(one) for one in payloads)
 
 
 def chains(material: Material) -> Iterator[Finding]:

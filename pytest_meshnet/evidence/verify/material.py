@@ -79,6 +79,11 @@ class Material:
         descriptor = os.open(self.root / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         return open(descriptor, "rb")
 
+    def read(self, name: str) -> bytes:
+        """Return the content of a listed file that is small by the limit of its kind."""
+        with self.open(name) as stream:
+            return stream.read(documents.DOCUMENT_LIMIT + 1)
+
     def digest(self, name: str) -> str:
         """Return the SHA-256 hex of a listed file, empty when there is no such file."""
         if name not in self.files:
@@ -152,10 +157,16 @@ def _oddity(name: str, facts: os.stat_result) -> Oddity | None:
     if not documents.FILE_NAME.fullmatch(name):
         code = "partial-file" if partial else "unexpected-name"
         return Oddity(code, name, "is no file of a bundle")
-    limit = documents.DOCUMENT_LIMIT if name.endswith(".dsse.json") else documents.FILE_LIMIT
+    limit = _limit(name)
     if facts.st_size > limit:
         return Oddity("too-large", name, f"has {facts.st_size} bytes, more than {limit}")
     return None
+
+
+def _limit(name: str) -> int:
+    if name.startswith(documents.ANCHORS):
+        return documents.ANCHOR_LIMIT
+    return documents.DOCUMENT_LIMIT if name.endswith(".dsse.json") else documents.FILE_LIMIT
 
 
 def _read_envelope(material: Material, kind: str) -> None:
@@ -163,9 +174,7 @@ def _read_envelope(material: Material, kind: str) -> None:
     if name not in material.files:
         return
     try:
-        with material.open(name) as stream:
-            data = stream.read(documents.DOCUMENT_LIMIT + 1)
-        envelope = material.envelopes[kind] = Envelope.from_bytes(data)
+        envelope = material.envelopes[kind] = Envelope.from_bytes(material.read(name))
         found = documents.unwrap(kind, envelope.payload)
         material.subjects[kind], material.predicates[kind] = found
     except StrictError as error:

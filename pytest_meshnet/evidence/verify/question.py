@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_meshnet.evidence.signing.trust import Trust
+from pytest_meshnet.evidence.verify.conduct import plugins
 from pytest_meshnet.evidence.verify.finding import Finding, Severity, fail, invalid
 from pytest_meshnet.evidence.verify.material import Material
 from pytest_meshnet.evidence.verify.policy import Policy
@@ -93,7 +94,7 @@ def _objections(material: Material, asked: Policy, now_ns: int) -> Iterator[tupl
     for digest in sorted(set(asked.artifacts) - {one.digest for one in start.artifacts}):
         yield "policy-artifact", f"the run was not configured with artifact {digest}"
     if asked.plugins is not None:
-        for name in sorted({one.name for one in start.plugins} - set(asked.plugins)):
+        for name in sorted(plugins(material) - set(asked.plugins)):
             yield "policy-plugin", f"the pytest plugin {name} was active"
     yield from _gpu(material.recorded.devices, asked.gpu)
     if asked.max_age_hours is not None and material.seal is not None:

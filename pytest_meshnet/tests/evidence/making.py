@@ -28,6 +28,7 @@ LEDGER = Ledger.load()
 PROFILE = "core-wire"
 SUITE = hashlib.sha256(b"suite").hexdigest()
 TARGET = Named("reference", hashlib.sha256(b"descriptor").hexdigest())
+ENVIRONMENT = {"HOME": "/home/ada", "LANG": "C", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 RUNTIME_TEST = "conformance/test_decode.py::test_decode_01"
 """A test about the runtime; failing it is not conformant."""
 
@@ -99,7 +100,7 @@ def begin(
         About(**said),
         key or SigningKey.make_ephemeral(),
         ledger_file=ledger_file,
-        around=Surroundings({"HOME": "/home/ada", "LANG": "C"}, clock or ticking(), lambda: SUITE),
+        around=Surroundings(ENVIRONMENT, clock or ticking(), lambda: SUITE),
     )
 
 
@@ -217,11 +218,13 @@ class Forger:
 
     def rejudge(self) -> None:
         """Write both statements as the journals now give them, and sign them."""
-        material = read_material(self.path)
-        start, summary = material.start, material.summary
+        claimed = predicate(self.path, "start")["ledger"]["digest"]
+        material = read_material(self.path, (claimed,))
+        start, summary, ledger = material.start, material.summary, material.ledger
         assert start is not None
         assert summary is not None
-        self.sign("statement", standard_document(start, summary, LEDGER))
+        assert ledger is not None
+        self.sign("statement", standard_document(start, summary, ledger))
         self.sign("run", run_document(start, material.collection, material.recorded, summary))
         counts = {str(status): count for status, count in summary.verdict.counts.items()}
         verdict = summary.verdict.word

@@ -14,8 +14,8 @@ import pytest
 
 from pytest_meshnet.evidence import host
 from pytest_meshnet.evidence.bundle import BundleError, BundleWriter
-from pytest_meshnet.evidence.documents import Named, Plugin
-from pytest_meshnet.evidence.journal import Collection, CollectionError
+from pytest_meshnet.evidence.documents import Named
+from pytest_meshnet.evidence.journal import Collection, CollectionError, Plugin
 from pytest_meshnet.evidence.recorder import Recorder
 from pytest_meshnet.evidence.signing.keys import SigningKey
 from pytest_meshnet.tests.evidence import making
@@ -79,7 +79,7 @@ def test_the_start_says_what_was_going_to_run(tmp_path: Path, key: SigningKey):
             "plugins": [{"name": "pytest-timeout", "version": "2.3"}],
             "certificate": True,
             "options": {"seed": "7", "target": "~/t.toml"},
-            "environment": {"LANG": "C"},
+            "environment": {"LANG": "C", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
             "gpu_inventory": "collected by nvml",
             "gpus": [{"uuid": "GPU-1", "memory_bytes": None}],
             "artifacts": [{"name": "model.gguf", "digest": "cd" * 32}],

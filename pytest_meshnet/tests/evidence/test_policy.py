@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pytest_meshnet.evidence.bundle import BundleWriter
-from pytest_meshnet.evidence.documents import Named, Plugin
-from pytest_meshnet.evidence.journal import Collection
+from pytest_meshnet.evidence.documents import Named
+from pytest_meshnet.evidence.journal import Collection, Plugin
 from pytest_meshnet.evidence.signing.keys import SigningKey
 from pytest_meshnet.evidence.verify import Question, verify
 from pytest_meshnet.evidence.verify.finding import Result

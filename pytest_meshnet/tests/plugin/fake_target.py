@@ -9,6 +9,7 @@ import pytest
 from pytest_meshnet import layout
 from pytest_meshnet.ledger.applicability import Fact
 from pytest_meshnet.runtime.errors import Refusal, TargetLost
+from pytest_meshnet.suite.evidence import attachments_of
 
 
 def home():
@@ -27,7 +28,13 @@ def note(line):
 def descriptor_of(config):
     if "descriptor_refusal" in told():
         raise Refusal(told()["descriptor_refusal"])
-    return SimpleNamespace(name="fake", digest="ab" * 32, profiles=tuple(told()["profiles"]))
+    return SimpleNamespace(
+        name="fake",
+        digest="ab" * 32,
+        profiles=tuple(told()["profiles"]),
+        artifacts=told().get("artifacts", {}),
+        publishes_prompts=told().get("prompts", False),
+    )
 
 
 def connect(config):
@@ -50,8 +57,17 @@ def disconnect(config):
     return told().get("crash", "")
 
 
+def logs(config):
+    return told().get("logs", {})
+
+
 def trace_text(item, broken):
     return told().get("frames")
+
+
+@pytest.fixture
+def attachments(request):
+    return attachments_of(request.node)
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 import pytest
 
+from pytest_meshnet.evidence import documents
+
 PASSING = """
 @requirement("{id}")
 def test_{name}():
@@ -200,7 +202,48 @@ def test_a_mark_that_lets_a_test_off_is_refused(suite, mark):
     assert result.ret == 2
 
 
+@pytest.fixture
+def admitted(monkeypatch):
+    """Let the plugin `stranger` pass as one of a certificate run."""
+    known = documents.CERTIFICATE_PLUGINS | {"stranger"}
+    monkeypatch.setattr(documents, "CERTIFICATE_PLUGINS", known)
+
+
+def test_a_plugin_of_a_stranger_is_refused(suite):
+    suite.stranger("def pytest_runtest_makereport(): pass")
+    result = suite.certify("-p", "stranger")
+    result.stderr.fnmatch_lines(["the plugin stranger is refused in a certificate run: *"])
+    assert result.ret == 2
+    assert not (suite.project / "meshnet-evidence").exists()
+
+
+def test_a_plugin_that_a_module_of_the_suite_lets_in_is_refused(suite):
+    suite.module(
+        """
+        @pytest.fixture(scope="session", autouse=True)
+        def nothing(): yield
+
+        class Eager:
+            pass
+
+        @pytest.hookimpl
+        def pytest_generate_tests(metafunc):
+            manager = metafunc.config.pluginmanager
+            if not manager.has_plugin("eager"):
+                manager.register(Eager(), "eager")
+
+        @requirement("DECODE-01")
+        def test_a(): pass
+        """,
+        name="test_eager",
+    )
+    result = suite.certify()
+    result.stdout.fnmatch_lines(["*the plugin *test_eager is refused in a certificate run: *"])
+    assert result.ret == 2
+
+
 @pytest.mark.parametrize("announced", [True, False])
+@pytest.mark.usefixtures("admitted")
 def test_a_plugin_that_takes_a_test_away_is_refused(suite, announced):
     suite.stranger(
         f"""
@@ -224,6 +267,7 @@ def test_a_module_that_cannot_be_collected_ends_with_three(suite):
 
 
 @pytest.mark.parametrize("body", ["pass", "assert 1 == 2"])
+@pytest.mark.usefixtures("admitted")
 def test_an_internal_error_of_a_plugin_ends_with_three_whatever_came_before(suite, body):
     suite.module(f'@requirement("DECODE-01")\ndef test_a(): {body}', name="test_a")
     suite.stranger(

@@ -47,6 +47,7 @@ def test_every_wish_becomes_an_option():
         out=Path("out"),
         key=Path("key.pem"),
         challenge="say this",
+        policy=Path("policy.toml"),
         seed=7,
         processes=2,
     )
@@ -58,6 +59,7 @@ def test_every_wish_becomes_an_option():
         "--meshnet-out=out",
         "--meshnet-signing-key=key.pem",
         "--meshnet-challenge=say this",
+        "--meshnet-policy=policy.toml",
         "--meshnet-seed=7",
         "--meshnet-profile=core",
         "--meshnet-profile=kv",
@@ -68,16 +70,16 @@ def test_every_wish_becomes_an_option():
 def test_the_command_line_of_certify_is_read_into_an_order(tmp_path, monkeypatch):
     heard = []
     monkeypatch.setattr(certify, "certify", lambda order: heard.append(order) or 0)
-    known, key = tmp_path / "known.toml", tmp_path / "key.pem"
-    known.touch()
-    key.touch()
+    known, key, policy = (tmp_path / name for name in ("known.toml", "key.pem", "policy.toml"))
+    for path in (known, key, policy):
+        path.touch()
     line = ["--target", "reference:odd", "--shard", "head", "--profile", "core", "--profile", "kv",
-            "--expect", known, "--out", "out", "--key", key, "--challenge", "c", "--seed", 7,
-            "-n", 2]  # fmt: skip
+            "--expect", known, "--out", "out", "--key", key, "--challenge", "c", "--policy",
+            policy, "--seed", 7, "-n", 2]  # fmt: skip
     assert call("certify", *line).exit_code == 0
     assert call("certify").exit_code == 0
     profiles = ("core", "kv")
-    told = Order("reference:odd", profiles, "head", known, Path("out"), key, "c", 7, 2)
+    told = Order("reference:odd", profiles, "head", known, Path("out"), key, "c", policy, 7, 2)
     assert heard == [told, Order("reference")]
 
 
@@ -90,7 +92,11 @@ def test_unusable_arguments_end_with_two(line):
 
 def test_nothing_of_a_strangers_pytest_reaches_the_run():
     current = {"PYTEST_ADDOPTS": "-x", "PYTEST_PLUGINS": "evil", "HOME": "/home/ada"}
-    assert environment(current) == {"HOME": "/home/ada", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    assert environment(current) == {
+        "HOME": "/home/ada",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "HYPOTHESIS_NO_PLUGINS": "1",
+    }
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,13 @@
 """What a run leaves in its bundle, and that a verifier comes to the same verdict."""
 
+import base64
+import hashlib
 import json
 import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -130,6 +133,94 @@ def test_the_last_frames_of_a_failure_are_attached(suite):
     assert attached["test"].endswith("::test_bad")
     stored = bundle / "artifacts" / "sha256" / attached["sha256"]
     assert stored.read_text() == "-> open\n<- accepted"
+
+
+ATTACHING = """
+@requirement("DECODE-01")
+def test_a(attachments):
+    attachments.text("notes", "seen at /root/x")
+    attachments.data("wire", b"\\x00\\x01", "application/octet-stream")
+    attachments.prompt("prompt", b"tell me")
+"""
+
+
+@pytest.mark.parametrize("permitted", [True, False])
+def test_a_test_attaches_texts_and_bytes_and_prompts_as_far_as_permitted(suite, permitted):
+    suite.target(prompts=permitted)
+    suite.module(ATTACHING)
+    suite.run("--meshnet-out", "out")
+    bundle = bundle_of(suite)
+    found = {one["name"]: one for one in records(bundle, "attachment")}
+    stored = {name: bundle / "artifacts" / "sha256" / one["sha256"] for name, one in found.items()}
+    assert stored["notes"].read_text() == "seen at ~/x"
+    assert stored["wire"].read_bytes() == b"\x00\x01"
+    assert found["prompt"]["sha256"] == hashlib.sha256(b"tell me").hexdigest()
+    assert (found["prompt"]["size"], found["prompt"]["stored"]) == (7, permitted)
+    assert stored["prompt"].exists() is permitted
+
+
+def test_without_evidence_attachments_are_kept_nowhere(suite):
+    suite.module(ATTACHING)
+    assert suite.run().ret == 0
+
+
+def test_the_log_of_a_started_runtime_is_attached(suite):
+    suite.target(logs={"shard": "listening at /home/ada/x"})
+    suite.module(MIXED)
+    suite.run("--meshnet-out", "out")
+    bundle = bundle_of(suite)
+    found = {one["name"]: one["sha256"] for one in records(bundle, "attachment")}
+    log = bundle / "artifacts" / "sha256" / found["log of shard"]
+    assert log.read_text() == "listening at ~/x"
+
+
+def start_of(bundle):
+    payload = json.loads((bundle / "start.dsse.json").read_bytes())["payload"]
+    return json.loads(base64.b64decode(payload))["predicate"]
+
+
+def test_the_start_names_the_policy_and_the_artifacts_that_were_told(suite):
+    policy = suite.project / "policy.toml"
+    policy.write_text("schema = 1\n")
+    suite.target(artifacts={"model.gguf": "cd" * 32})
+    suite.module(MIXED)
+    suite.run("--meshnet-out", "out", "--meshnet-policy", policy)
+    start = start_of(bundle_of(suite))
+    assert start["policy_digest"] == hashlib.sha256(b"schema = 1\n").hexdigest()
+    assert start["artifacts"] == [{"name": "model.gguf", "digest": "cd" * 32}]
+
+
+def test_a_policy_that_is_not_understood_ends_the_run_before_it_begins(suite):
+    policy = suite.project / "policy.toml"
+    policy.write_text("schema = 2\n")
+    suite.module(MIXED)
+    result = suite.run("--meshnet-out", "out", "--meshnet-policy", policy)
+    result.stderr.fnmatch_lines(["*refused: *policy.toml: schema is 2*"])
+    assert result.ret == 2
+
+
+def test_a_certificate_run_looks_at_the_gpus_of_the_machine(suite):
+    suite.module(MIXED)
+    suite.certify("--meshnet-out", "out")
+    assert start_of(bundle_of(suite))["gpu_inventory"].startswith("asked ")
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+def test_every_plugin_of_every_process_is_named_also_those_without_a_distribution(suite, processes):
+    suite.stranger("")
+    (suite.project / "conftest.py").write_text("# theirs")
+    suite.module(MIXED)
+    args = ["-n", "2"] if processes else []
+    suite.run_apart("--meshnet-out", "out", "-p", "stranger", *args)
+    bundle = bundle_of(suite)
+    begun = {one["name"]: one["version"] for one in start_of(bundle)["plugins"]}
+    digest = hashlib.sha256((suite.project / "stranger.py").read_bytes()).hexdigest()
+    assert begun["stranger"] == f"sha256:{digest}"
+    assert {"pytest-timeout", "pytest-xdist", "hypothesis"} - begun.keys() <= {"hypothesis"}
+    for name in ["main", *(f"gw{n}" for n in range(processes))]:
+        (told,) = records(bundle, "plugins", name)
+        names = {Path(one["name"]).name for one in told["plugins"]}
+        assert {"stranger", "pytest-timeout", "conftest.py"} <= names, name
 
 
 def test_a_refused_run_leaves_a_sealed_bundle_with_the_reason(suite, verified):

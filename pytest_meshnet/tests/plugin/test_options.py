@@ -15,7 +15,13 @@ CASES = [
     ("transport", "in-process", "grpc", "transport", "in-process", "grpc"),
     ("offer", "zstd", "none", "offer", "zstd", "none"),
 ]
-PATHS = [("target", "target"), ("expect", "expect"), ("out", "out"), ("signing-key", "signing_key")]
+PATHS = [
+    ("target", "target"),
+    ("expect", "expect"),
+    ("out", "out"),
+    ("signing-key", "signing_key"),
+    ("policy", "policy"),
+]
 
 
 @pytest.fixture
@@ -103,6 +109,7 @@ def test_suites_and_profiles_may_be_repeated_and_count_once(settings):
         (["--meshnet-offer", "lz4"], "--meshnet-offer is 'lz4': expected none or zstd"),
         (["--meshnet-target", "no.toml"], "--meshnet-target: there is no file"),
         (["--meshnet-expect", "no.toml"], "--meshnet-expect: there is no file"),
+        (["--meshnet-policy", "no.toml"], "--meshnet-policy: there is no file"),
         (["--meshnet-signing-key", "no.pem"], "--meshnet-signing-key: there is no file"),
     ],
 )

@@ -27,6 +27,9 @@ class FakeTarget:
     def ensure_alive(self) -> None:
         self.told.append("ensure_alive")
 
+    def log(self) -> str:
+        return f"told {', '.join(self.told)}"
+
     def close(self) -> None:
         self.told.append("close")
 
@@ -65,7 +68,9 @@ def test_a_larger_one_is_started_once_with_reduced_limits_and_kept_alive(config:
 
 def test_what_was_started_is_ended_with_the_run(config: Any) -> None:
     small = suite_fixtures._small_target(config, _target(65))
+    assert suite_fixtures.logs(config) == {"small_shard": "told connect, ensure_alive"}
     suite_fixtures.disconnect(config)
+    assert suite_fixtures.logs(config) == {}
     suite_fixtures.disconnect(config)
     assert small.told[-1:] == ["close"]
     assert small.told.count("close") == 1

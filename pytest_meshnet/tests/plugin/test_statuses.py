@@ -303,6 +303,23 @@ def test_a_plugin_that_rewrites_a_report_does_not_rewrite_the_status(suite):
     assert result.ret == 1
 
 
+def test_a_run_in_which_a_plugin_hides_every_failure_still_does_not_end_with_zero(suite):
+    suite.module(BAD)
+    suite.stranger(
+        """
+        @pytest.hookimpl(tryfirst=True)
+        def pytest_runtest_logreport(report):
+            report.outcome = "passed"
+
+        def pytest_sessionfinish(session):
+            session.testsfailed = 0
+        """
+    )
+    result = suite.run("-p", "stranger")
+    result.stdout.fnmatch_lines(["*_ failed DECODE-01 _*", "  DECODE   1 failed*"])
+    assert result.ret == 1
+
+
 def test_the_worst_attempt_of_a_rerun_test_counts(suite):
     suite.module(
         """

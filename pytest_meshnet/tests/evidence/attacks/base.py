@@ -5,26 +5,101 @@ An outsider edits files and can sign with a key of their own; an insider holds t
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pytest_meshnet.evidence.signing.keys import SigningKey
-from pytest_meshnet.tests.evidence.making import Forger
+import pytest
+
+from pytest_meshnet.evidence.signing.keys import SigningKey, keygen
+from pytest_meshnet.evidence.verify import CHECKS, Check, Question, Report, verify
+from pytest_meshnet.ledger.requirements import Ledger
+from pytest_meshnet.tests.evidence.attacks.honest import HONEST
+from pytest_meshnet.tests.evidence.making import LEDGER, Forger, trusting
 
 Act = Callable[[Path, SigningKey], None]
 
 
 @dataclass(frozen=True)
 class Attack:
-    """`check` is the one check without which the attack would end with another result."""
+    """`check` is the one check without which the attack would end with another result.
+
+    `on` names the honest run that is attacked, `asked` what the reader asks beside, `trusted` how
+    the reader trusts the key. `limits` are limits of the verifier that are lowered for it, because
+    what is beyond the real ones is too large to make.
+    """
 
     name: str
     act: Act
     exit_code: int
     code: str
     check: str = ""
+    on: str = "good"
+    asked: Mapping[str, Any] = field(default_factory=dict)
+    trusted: Mapping[str, Any] = field(default_factory=dict)
+    limits: Mapping[str, int] = field(default_factory=dict)
+
+    def question(self, key: SigningKey) -> Question:
+        """What the reader of the attacked bundle asks."""
+        return Question(trusting(key, **self.trusted), **self.asked)
+
+    @contextmanager
+    def within_limits(self) -> Iterator[None]:
+        """Lower the verifier's limits for this attack, and spare it reading its ledger again."""
+        load = Ledger.load
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Ledger, "load", lambda path=None: load(path) if path else LEDGER)
+            for name, value in self.limits.items():
+                patch.setattr(f"pytest_meshnet.evidence.{name}", value)
+            yield
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The honest runs, and every attacked bundle that was made from them so far."""
+
+    folder: Path
+    key: SigningKey
+    honest: Mapping[str, Path]
+    attacked: dict[str, Path] = field(default_factory=dict)
+
+    @classmethod
+    def make(cls, folder: Path) -> Corpus:
+        """Make the honest runs."""
+        keygen(folder / "key.pem")
+        key = SigningKey.load(folder / "key.pem")
+        found = {name: run(folder / f"out-{name}", key) for name, run in HONEST.items()}
+        return cls(folder, key, found)
+
+    def bundle(self, attack: Attack) -> Path:
+        """Return the attacked bundle, made on the first call."""
+        if attack.name not in self.attacked:
+            path = self.folder / f"attacked-{len(self.attacked)}" / "copy"
+            shutil.copytree(self.honest[attack.on], path)
+            attack.act(path, self.key)
+            self.attacked[attack.name] = path
+        return self.attacked[attack.name]
+
+    def verify(self, attack: Attack, checks: Mapping[str, Check] = CHECKS) -> Report:
+        """Verify an attacked bundle as the attack's reader."""
+        path = self.bundle(attack)
+        with attack.within_limits():
+            return verify(path, attack.question(self.key), checks)
+
+    def complaint(self, attack: Attack) -> str:
+        """Say how the verification ends otherwise than it must; empty when it does not."""
+        try:
+            report = self.verify(attack)
+        except Exception as error:  # noqa: BLE001 - a mutant may break in any way
+            return f"{type(error).__name__}: {error}"
+        if report.result.exit_code != attack.exit_code:
+            return f"ends with {report.result.exit_code}: {report.findings}"
+        if attack.code and attack.code not in report.codes:
+            return f"finds {sorted(report.codes)} and not {attack.code}"
+        return ""
 
 
 def insider(change: Callable[[Forger], Any]) -> Act:

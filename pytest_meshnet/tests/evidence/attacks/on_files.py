@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -50,8 +51,20 @@ def folder_link(path: Path) -> None:
     (path / "journal").symlink_to(moved)
 
 
+def touch_anchor(path: Path) -> None:
+    (path / "anchors").mkdir()
+    (path / "anchors" / "x").write_text("four")
+
+
+def only_a_beginning(path: Path) -> None:
+    """What is left of a run that was killed while it wrote its start."""
+    shutil.rmtree(path)
+    path.mkdir()
+    (path / ".start.dsse.json.partial").write_text("{")
+
+
 def pipe(path: Path) -> None:
-    os.mkfifo(path / "report.md")
+    os.mkfifo(path / "journal" / "gw9.jsonl")
 
 
 def drop_attachment(forger: Forger) -> None:
@@ -84,6 +97,7 @@ ON_FILES = (
         2,
         "file-unlisted",
         "files",
+        on="second",
     ),
     Attack("drop an attachment", outside(lambda p: frames(p).unlink()), 2, "file-missing"),
     Attack(
@@ -103,15 +117,64 @@ ON_FILES = (
     *(
         Attack(f"flip byte {place} of {name}", flip(file(name), place), 2, code)
         for name, place, code in (
-            ("start.dsse.json", 40, ""),
+            ("start.dsse.json", 40, "digest-differs"),
             ("plan.dsse.json", 200, ""),
             ("statement.dsse.json", -10, ""),
             ("run.dsse.json", -150, ""),
             ("seal.dsse.json", 300, ""),
             ("journal/main.jsonl", 900, "digest-differs"),
+            ("report.html", 0, "digest-differs"),
+            ("report.md", 0, "digest-differs"),
+            ("junit.xml", 0, "digest-differs"),
+            (f"artifacts/sha256/{Ledger.load().digest}", 9, "digest-differs"),
         )
     ),
     Attack("flip a byte of an attachment", flip(frames, 0), 2, "digest-differs"),
+    Attack(
+        "flip a byte of a worker's journal",
+        flip(file("journal/gw1.jsonl"), 900),
+        2,
+        "digest-differs",
+        on="workers",
+    ),
+    Attack(
+        "a partial file in a run that was cut short",
+        outside(lambda p: (p / ".seal.dsse.json.partial").touch()),
+        3,
+        "unsealed",
+        on="cut short",
+    ),
+    Attack(
+        "a foreign file in a run that was cut short",
+        outside(lambda p: (p / "seal.dsse.json.partial").touch()),
+        2,
+        "unexpected-name",
+        on="cut short",
+    ),
+    Attack(
+        "nothing but a beginning", outside(only_a_beginning), 3, "start-missing", on="cut short"
+    ),
+    Attack(
+        "too many files",
+        outside(lambda p: None),
+        2,
+        "too-many-files",
+        limits={"documents.COUNT_LIMIT": 3},
+    ),
+    *(
+        Attack(
+            f"a {kind} that is too large",
+            outside(touch_anchor),
+            2,
+            "too-large",
+            limits={f"documents.{limit}": 3},
+        )
+        for kind, limit in (
+            ("document", "DOCUMENT_LIMIT"),
+            ("file", "FILE_LIMIT"),
+            ("anchor", "ANCHOR_LIMIT"),
+        )
+    ),
     Attack(
         "list an anchor",
         sealer(lambda seal: seal["files"].update({"anchors/x": "ab" * 32})),
