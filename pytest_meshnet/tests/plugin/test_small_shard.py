@@ -16,8 +16,8 @@ from pytest_meshnet.runtime.descriptor import Descriptor, Launch, ShardSpec, loa
 class FakeTarget:
     """Stands in for a Target; remembers what became of it."""
 
-    def __init__(self, descriptor: Descriptor, spec: ShardSpec) -> None:
-        self.descriptor, self.spec = descriptor, spec
+    def __init__(self, descriptor: Descriptor, spec: ShardSpec, reads: Any = None) -> None:
+        self.descriptor, self.spec, self.reads = descriptor, spec, reads
         self.report = pb.CapabilityReport(max_concurrent_sessions=3)
         self.told: list[str] = []
 
