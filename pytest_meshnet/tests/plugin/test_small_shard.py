@@ -27,6 +27,9 @@ class FakeTarget:
     def ensure_alive(self) -> None:
         self.told.append("ensure_alive")
 
+    def unseen_crash(self) -> str:
+        return ""
+
     def log(self) -> str:
         return f"told {', '.join(self.told)}"
 
