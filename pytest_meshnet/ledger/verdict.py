@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from pytest_meshnet.ledger.requirements import Ledger, Requirement
 from pytest_meshnet.ledger.status import STALE_EXPECTATION, Judgement, Status
@@ -76,7 +76,19 @@ def judge_run(
     return Verdict(word, exit_code, every_count, severest, missing, tuple(blocking))
 
 
-def by_requirement(judged: Iterable[Judgement], claims: Iterable[Requirement]) -> dict[str, Status]:
+class Speaking(Protocol):
+    """What speaks for requirements: a judgement, or a test as a report shows it."""
+
+    @property
+    def requirements(self) -> tuple[str, ...]:
+        """The ids of the requirements."""
+
+    @property
+    def status(self) -> Status:
+        """What it came to."""
+
+
+def by_requirement(judged: Iterable[Speaking], claims: Iterable[Requirement]) -> dict[str, Status]:
     """Return the severest status among the tests of each requirement, not-run where none is."""
     found: dict[str, list[Status]] = {}
     for one in judged:
@@ -88,7 +100,7 @@ def by_requirement(judged: Iterable[Judgement], claims: Iterable[Requirement]) -
     }
 
 
-def _missing(judged: Sequence[Judgement], claims: Sequence[Requirement]) -> tuple[str, ...]:
+def _missing(judged: Iterable[Speaking], claims: Sequence[Requirement]) -> tuple[str, ...]:
     tested = {name for one in judged for name in one.requirements}
     return tuple(one.id for one in claims if one.level == "MUST" and one.id not in tested)
 

@@ -48,7 +48,7 @@ def _tests(blocking: Collection[Case], found: Results) -> Iterator[Against]:
             if own and (entry.level == "MUST" or status is Status.ENGINE_ERROR):
                 told |= own
                 number = "1 test" if len(own) == 1 else f"{len(own)} tests"
-                yield Against(status, f"{entry.id}: {entry.title}", number, entry.id)
+                yield Against(status, f"{entry.id}: {entry.title}", number, entry.anchor)
         for test, case in waiting.items():
             if test not in told:
                 yield Against(status, test, case.reason, "")

@@ -10,6 +10,7 @@ from pytest_meshnet.evidence.judged import Judged
 from pytest_meshnet.evidence.report.findings import FRAMES, Frame, Told, frames, told
 from pytest_meshnet.ledger.requirements import Requirement
 from pytest_meshnet.ledger.status import Judgement, Status
+from pytest_meshnet.ledger.verdict import by_requirement
 
 EXPLAINED = (Status.FAILED, Status.ENGINE_ERROR, Status.KNOWN_FAILURE)
 SHOWN_TRACES = 100
@@ -30,6 +31,8 @@ WORST_FIRST = (
 class Case:
     """One test with its result. `anchor` is its place in links within the page.
 
+    `testee` says that it examined the runtime's own codec.
+
     `traces` holds the frames of each failed attempt that attached some; `held_back` says that
     there are frames that only the bundle holds.
     """
@@ -39,6 +42,7 @@ class Case:
     status: Status
     reason: str
     requirements: tuple[str, ...]
+    testee: bool
     attempts: int
     seconds: float
     failures: tuple[Told, ...]
@@ -58,9 +62,13 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One requirement with its tests. `own` are those explained here, once in the whole page."""
+    """One requirement with its tests. `own` are those explained here, once in the whole page.
+
+    `anchor` is its place in links: the id, or another where it stands for the runtime's codec.
+    """
 
     id: str
+    anchor: str
     level: str
     title: str
     statement: str
@@ -89,7 +97,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The claimed requirements of one group such as DECODE that speak about one subject."""
+    """The claimed requirements of one group such as DECODE that speak about one subject.
+
+    A group of the suite's stands once more where they were examined on the runtime's own codec.
+    """
 
     name: str
     entries: tuple[Entry, ...]
@@ -135,18 +146,21 @@ def results(run: Judged) -> Results:
     """Sort the judgements of a run by what they speak about."""
     claims = run.ledger.claims(run.start.profiles)
     cases = tuple(_cases(run))
-    by_requirement: dict[str, list[Case]] = {}
-    for case in cases:
-        for name in case.requirements:
-            by_requirement.setdefault(name, []).append(case)
+    on_codec = [one for one in cases if one.testee and one.status is not Status.NOT_APPLICABLE]
+    others = [one for one in cases if not one.testee]
+    examined = {name for one in on_codec for name in one.requirements}
+    codec = [one for one in claims if one.id in examined]
     explained: set[str] = set()
     theirs = [one for one in claims if one.subject != "suite"]
     own = [one for one in claims if one.subject == "suite"]
     known = {one.id for one in claims}
     groups = {one.group: one for one in run.ledger.requirements}
     return Results(
-        runtime=_groups(theirs, run, by_requirement, explained),
-        suite=_groups(own, run, by_requirement, explained),
+        runtime=(
+            *_groups(theirs, others, explained),
+            *_groups(codec, on_codec, explained, ON_CODEC),
+        ),
+        suite=_groups(own, others, explained),
         loose=tuple(
             one
             for one in cases
@@ -157,23 +171,27 @@ def results(run: Judged) -> Results:
     )
 
 
+ON_CODEC = ", on the runtime's own codec"
+
+
 def _groups(
     requirements: Sequence[Requirement],
-    run: Judged,
-    by_requirement: Mapping[str, Sequence[Case]],
+    judged: Sequence[Case],
     explained: set[str],
+    where: str = "",
 ) -> tuple[Group, ...]:
     entries: dict[str, list[Entry]] = {}
+    statuses = by_requirement(judged, requirements)
     for one in requirements:
-        cases = tuple(by_requirement.get(one.id, ()))
+        cases = tuple(case for case in judged if one.id in case.requirements)
         own = tuple(c for c in cases if c.status in EXPLAINED and c.test not in explained)
         explained.update(case.test for case in own)
-        status = run.summary.verdict.by_requirement[one.id]
+        anchor = f"{one.id}-codec" if where else one.id
         entries.setdefault(one.group, []).append(
-            Entry(one.id, one.level, one.title, one.statement, status, cases, own)
+            Entry(one.id, anchor, one.level, one.title, one.statement, statuses[one.id], cases, own)
         )
     return tuple(
-        Group(name, tuple(members), _seconds(members)) for name, members in entries.items()
+        Group(name + where, tuple(members), _seconds(members)) for name, members in entries.items()
     )
 
 
@@ -208,6 +226,7 @@ def _case(
         status=judgement.status,
         reason=judgement.reason,
         requirements=judgement.requirements,
+        testee=judgement.testee,
         attempts=run.recorded.attempts(judgement.test),
         seconds=sum(one.duration_ns for one in phases) / 1e9,
         failures=tuple(map(told, failed)) if judgement.status in EXPLAINED else (),

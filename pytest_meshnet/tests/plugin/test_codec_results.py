@@ -96,3 +96,19 @@ def test_whom_a_test_examined_is_in_the_evidence_and_verified(suite, monkeypatch
             "test_theirs": True,
             "test_wire": False,
         }
+
+
+def test_the_report_shows_the_runtimes_codec_among_its_requirements(suite, monkeypatch):
+    suite.target(facts=THERE)
+    suite.module(BOTH.format(body=BAD))
+    suite.run("--meshnet-out", "out")
+    (bundle,) = (path for path in (suite.project / "out").iterdir() if path.is_dir())
+    markdown = (bundle / "report.md").read_text()
+    requirements = markdown.partition("## Requirements")[2].partition("\n## ")[0]
+    assert "WIRE, on the runtime's own codec | ❌ 1 failed |" in requirements
+    own = markdown.partition("## Self-checks")[2].partition("\n## ")[0]
+    assert "| WIRE | ✅ 1 passed |" in own
+    page = (bundle / "report.html").read_text()
+    for anchor in ("WIRE-01", "WIRE-01-codec"):
+        assert page.count(f' id="{anchor}"') == 1
+    assert 'href="#WIRE-01-codec"' in page
