@@ -62,7 +62,7 @@ def marker(shard: ShardUnderTest, number: int, count: int) -> Tensor:
     if boundary.dtype is DType.INT32:
         import numpy as np
 
-        token = number % shard.target.descriptor.model.vocab_size
+        token = number % shard.target.model.vocab_size
         return Tensor.from_array(boundary.name, np.full((1, count), token), boundary.dtype)
     one = shard.tokens(1, key=1000 + number)
     return Tensor(one.name, one.dtype, (1, count, *boundary.trailing), bytes(one.data) * count)

@@ -137,7 +137,7 @@ def read(message: object, path: str) -> object:
 def check_boundary(shard: ShardUnderTest, exchange: Exchange) -> None:
     """The declared tensor, one row a token, in a declared dtype."""
     boundary = shard.output_boundary()
-    dtypes = shard.target.descriptor.model.boundary_dtypes
+    dtypes = shard.target.model.boundary_dtypes
     shape = (1, exchange.token_count, *boundary.trailing)
     tensor = {one.name: one for one in exchange.tensors}.get(boundary.name)
     if tensor is None or tensor.dtype not in dtypes or tensor.shape != shape:

@@ -10,6 +10,8 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from importlib import import_module
+from typing import Any
 
 import pytest
 
@@ -17,7 +19,7 @@ from pytest_meshnet.ledger.applicability import Fact
 from pytest_meshnet.options import Settings, settings
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.runtime.codec_testee import CodecTestee
-from pytest_meshnet.runtime.descriptor import Descriptor, load
+from pytest_meshnet.runtime.descriptor import Descriptor, ShardSpec, load
 from pytest_meshnet.runtime.errors import Nonconformance, NotProvoked, Refusal
 from pytest_meshnet.runtime.probe import sends_grants
 from pytest_meshnet.runtime.shard import ShardUnderTest
@@ -35,7 +37,7 @@ _TARGET = pytest.StashKey[Target]()
 _SMALL = pytest.StashKey[Target]()
 _SLOW = pytest.StashKey[Target]()
 _TESTEE = pytest.StashKey[CodecTestee]()
-_SHARD = pytest.StashKey[ShardUnderTest]()
+_SHARDS = pytest.StashKey[list[ShardUnderTest]]()
 _COUNTER = pytest.StashKey[list[int]]()
 
 
@@ -57,6 +59,12 @@ def pytest_configure(config: pytest.Config) -> None:
         from pytest_meshnet.reference.catalogue import apply_suite_mutant
 
         apply_suite_mutant(name)
+    config.pluginmanager.register(_companions(), "meshnet-companions")
+
+
+def _companions() -> Any:
+    """The fixtures of the Shards beside the one under test; they build on those here."""
+    return import_module("pytest_meshnet.companion_fixtures")
 
 
 def _mutant_of(chosen: Settings) -> str:
@@ -76,14 +84,16 @@ def descriptor_of(config: pytest.Config) -> Descriptor:
     return load(chosen.target, small=chosen.transport == "in-process")
 
 
-def connect(config: pytest.Config) -> Mapping[str, Fact]:
+def connect(config: pytest.Config, claimed: frozenset[str]) -> Mapping[str, Fact]:
     """Reach or start the target once in this process, and return what decides applicability.
 
-    Raises Refusal.
+    `claimed` are the profiles for which Shards beside it must be there. Raises Refusal.
     """
-    target = _connected(config)
+    target = connected(config)
     target.ensure_alive()
-    return target.facts() | _observed(ShardUnderTest(target, f"probe-{target.run_tag}", 0))
+    seen = _observed(ShardUnderTest(target, f"probe-{target.run_tag}", 0))
+    beside: Mapping[str, Fact] = _companions().connect(config, claimed)
+    return {**target.facts(), **seen, **beside}
 
 
 def claims(config: pytest.Config) -> Mapping[str, Fact]:
@@ -91,7 +101,7 @@ def claims(config: pytest.Config) -> Mapping[str, Fact]:
 
     Names that begin with "recipe" are what two runs must have in common to be compared.
     """
-    target = _connected(config)
+    target = connected(config)
     report, described = target.report, target.descriptor
     told: dict[str, str | bool] = {
         "backend": report.backend,
@@ -117,20 +127,27 @@ def _observed(shard: ShardUnderTest) -> dict[str, Fact]:
         return {}
 
 
-def _connected(config: pytest.Config) -> Target:
+def connected(config: pytest.Config) -> Target:
+    """The run's target, reached or started by the first call. Raises Refusal."""
     if _TARGET not in config.stash:
         chosen = settings(config)
         descriptor = descriptor_of(config)
-        target = Target(
-            descriptor,
-            choose_shard(descriptor, chosen.shard),
-            place=_place(),
-            in_process=_in_process(chosen, descriptor),
-            reads=_reads(chosen),
-        )
-        config.stash[_TARGET] = target
+        spec = choose_shard(descriptor, chosen.shard)
+        config.stash[_TARGET] = target = target_of(config, descriptor, spec)
         target.connect()
     return config.stash[_TARGET]
+
+
+def target_of(config: pytest.Config, descriptor: Descriptor, spec: ShardSpec) -> Target:
+    """One Shard of the run's target, not yet connected."""
+    chosen = settings(config)
+    return Target(
+        descriptor,
+        spec,
+        place=_place(),
+        in_process=_in_process(chosen, descriptor, spec),
+        reads=_reads(chosen),
+    )
 
 
 def _reads(chosen: Settings) -> tuple[int, ...]:
@@ -144,13 +161,13 @@ def _place() -> int:
     return int(match[1]) if match else 0
 
 
-def _in_process(chosen: Settings, descriptor: Descriptor) -> InProcess | None:
+def _in_process(chosen: Settings, descriptor: Descriptor, spec: ShardSpec) -> InProcess | None:
     if chosen.transport != "in-process":
         return None
     from pytest_meshnet.reference.catalogue import build_small
     from pytest_meshnet.runtime.in_process import InProcessTransport
 
-    return lambda: InProcessTransport(*build_small(_mutant_of(chosen), descriptor))
+    return lambda: InProcessTransport(*build_small(_mutant_of(chosen), descriptor, spec))
 
 
 def logs(config: pytest.Config) -> Mapping[str, str]:
@@ -161,14 +178,14 @@ def logs(config: pytest.Config) -> Mapping[str, str]:
 
 
 def disconnect(config: pytest.Config) -> str:
-    """End what `connect`, `small_shard`, `slow_shard` and `codec_testee` started.
+    """End what `connect`, `small_shard`, `slow_shard`, `codec_testee` and the companions started.
 
     Returns how one of them crashed after the last test that looked, or an empty text.
     """
+    crash: str = _companions().disconnect(config)
     if _TESTEE in config.stash:
         config.stash[_TESTEE].dispose()
         del config.stash[_TESTEE]
-    crash = ""
     for key in (_SLOW, _SMALL, _TARGET):
         if key in config.stash:
             crash = config.stash[key].unseen_crash() or crash
@@ -182,14 +199,14 @@ def trace_text(item: pytest.Item, broken: str) -> str | None:
 
     The frame whose line is in `broken` is marked.
     """
-    shard = item.stash.get(_SHARD, None)
-    return (shard.trace.text(broken=broken) or None) if shard else None
+    texts = [shard.trace.text(broken=broken) for shard in item.stash.get(_SHARDS, [])]
+    return "\n".join(text for text in texts if text) or None
 
 
 @pytest.fixture
 def target(pytestconfig: pytest.Config) -> Target:
     """The running target. Raises TargetLost when it was ended from outside."""
-    target = _connected(pytestconfig)
+    target = connected(pytestconfig)
     target.ensure_alive()
     return target
 
@@ -203,7 +220,7 @@ def attachments(request: pytest.FixtureRequest) -> Attachments:
 @pytest.fixture
 def shard(request: pytest.FixtureRequest, target: Target) -> ShardUnderTest:
     """The Shard under test, with a trace of its own and session ids that no other test uses."""
-    return _examined(request, target)
+    return examined(request, target)
 
 
 @pytest.fixture
@@ -211,17 +228,18 @@ def relayed_shard(request: pytest.FixtureRequest, target: Target) -> ShardUnderT
     """The Shard under test behind a relay, which passes on nothing but frames."""
     from pytest_meshnet.runtime.relay import RelayTransport
 
-    return _examined(request, target.through(RelayTransport))
+    return examined(request, target.through(RelayTransport))
 
 
-def _examined(request: pytest.FixtureRequest, target: Target) -> ShardUnderTest:
+def examined(request: pytest.FixtureRequest, target: Target) -> ShardUnderTest:
+    """A Shard for the test at hand, with a trace of its own and session ids no other test uses."""
     chosen = settings(request.config)
     name = re.sub(r"[^A-Za-z0-9]+", "-", request.node.name).strip("-")[:60]
     number = request.config.stash.setdefault(_COUNTER, [0])
     number[0] += 1
     prefix = f"{name}-{target.run_tag}-{number[0]}"
     shard = ShardUnderTest(target, prefix, chosen.seed)
-    request.node.stash[_SHARD] = shard
+    request.node.stash.setdefault(_SHARDS, []).append(shard)
     return shard
 
 
@@ -232,7 +250,7 @@ def small_shard(request: pytest.FixtureRequest, target: Target) -> ShardUnderTes
     The one under test, or where that has more and a start variant with reduced limits is declared,
     one started with it, which then serves the rest of the run.
     """
-    return _examined(request, _small_target(request.config, target))
+    return examined(request, _small_target(request.config, target))
 
 
 def _small_target(config: pytest.Config, target: Target) -> Target:
@@ -259,11 +277,11 @@ def slow_shard(request: pytest.FixtureRequest, target: Target) -> ShardUnderTest
     Shard under test, of which nothing is certain.
     """
     if target.pid is None or not target.spec.stall_hook:
-        shard = _examined(request, target)
+        shard = examined(request, target)
         in_process = settings(request.config).transport == "in-process"
         shard.unit_seconds = math.inf if in_process else 0.0
         return shard
-    shard = _examined(request, _slow_target(request.config, target))
+    shard = examined(request, _slow_target(request.config, target))
     shard.unit_seconds = STALL_MS / 1000
     return shard
 
@@ -287,7 +305,7 @@ def relayed_slow_shard(
     """The slow Shard behind a relay."""
     from pytest_meshnet.runtime.relay import RelayTransport
 
-    shard = _examined(request, slow_shard.target.through(RelayTransport))
+    shard = examined(request, slow_shard.target.through(RelayTransport))
     shard.unit_seconds = slow_shard.unit_seconds
     return shard
 
@@ -296,7 +314,7 @@ def relayed_slow_shard(
 def codec_testee(pytestconfig: pytest.Config) -> CodecTestee:
     """The runtime's own codec. A test that asks for it examines the runtime, not the suite."""
     if _TESTEE not in pytestconfig.stash:
-        descriptor = _connected(pytestconfig).descriptor
+        descriptor = connected(pytestconfig).descriptor
         assert descriptor.codec is not None, "the fact codec_testee says that there is one"
         testee = CodecTestee(descriptor.codec, descriptor.folder, descriptor.time)
         pytestconfig.stash[_TESTEE] = testee
@@ -320,7 +338,7 @@ def another_shard(
         one = Target(target.descriptor, target.spec, reads=target.reads)
         started.append(one)
         one.connect(extra=environment)
-        return _examined(request, one)
+        return examined(request, one)
 
     yield start
     for one in started:

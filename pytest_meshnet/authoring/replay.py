@@ -114,15 +114,16 @@ def make_target(place: Place) -> Target:
     if kind == REFERENCE and mutant:
         _check_known(mutant)
     descriptor = load(place.target, small=in_process)
+    shard = choose_shard(descriptor, place.shard)
     make: InProcess | None = None
     if in_process:
         from pytest_meshnet.reference.catalogue import build_small
         from pytest_meshnet.runtime.in_process import InProcessTransport
 
         def make() -> InProcessTransport:
-            return InProcessTransport(*build_small(mutant, descriptor))
+            return InProcessTransport(*build_small(mutant, descriptor, shard))
 
-    return Target(descriptor, choose_shard(descriptor, place.shard), in_process=make)
+    return Target(descriptor, shard, in_process=make)
 
 
 def _check_known(mutant: str) -> None:

@@ -22,7 +22,7 @@ from pytest_meshnet.protocol.machines.session import ServedShard
 from pytest_meshnet.protocol.machines.worker import Worker
 
 if TYPE_CHECKING:
-    from pytest_meshnet.runtime.descriptor import Descriptor
+    from pytest_meshnet.runtime.descriptor import Descriptor, ShardSpec
 
 Kind = Literal["mutant", "suite-mutant", "testee-mutant", "variant"]
 
@@ -48,6 +48,9 @@ _MODULES = (
     "pytest_meshnet.reference.mutants.cache_bounds",
     "pytest_meshnet.reference.mutants.sequences",
     "pytest_meshnet.reference.mutants.relayed",
+    "pytest_meshnet.reference.mutants.bundles",
+    "pytest_meshnet.reference.mutants.tails",
+    "pytest_meshnet.reference.mutants.sidebands",
     "pytest_meshnet.reference.granting",
     "pytest_meshnet.reference.variants",
     "pytest_meshnet.reference.variants_answers",
@@ -156,15 +159,26 @@ def build(name: str, served: ServedShard, model: ShardModel) -> tuple[Worker, Sh
     raise TypeError(f"{name} changes {change}, which is no Worker, Rules or ModelWrapper")
 
 
-def build_small(name: str, descriptor: Descriptor) -> tuple[Worker, ShardModel]:
-    """The entry on the small model, serving what `descriptor` says, for runs in process."""
+def build_small(
+    name: str, descriptor: Descriptor, shard: ShardSpec | None = None
+) -> tuple[Worker, ShardModel]:
+    """The entry on a small model, serving what `descriptor` says, for runs in process.
+
+    `shard` is one of its Shards, by default the first. A model with shared indices is the small one
+    of that kind.
+    """
+    from pytest_meshnet.reference.index_share import SMALL_INDEX_SHARE
     from pytest_meshnet.reference.seeded_weights import SMALL
     from pytest_meshnet.reference.tiny_llama import TinyLlama, served_shard
 
-    shard, dtype = descriptor.shards[0], descriptor.model.boundary_dtypes[0]
-    served = served_shard(SMALL, shard.start_layer, shard.end_layer, dtype)
+    shard = shard or descriptor.shards[0]
+    facts = shard.model or descriptor.model
+    assert facts is not None, "the reference's descriptors describe their models"
+    dtype = facts.boundary_dtypes[0]
+    config = SMALL_INDEX_SHARE if facts.index_share else SMALL
+    served = served_shard(config, shard.start_layer, shard.end_layer, dtype)
     served = replace(served, max_sessions=3, max_context=256)
-    return build(name, served, TinyLlama(SMALL, shard.start_layer, shard.end_layer, dtype))
+    return build(name, served, TinyLlama(config, shard.start_layer, shard.end_layer, dtype))
 
 
 def apply_suite_mutant(name: str) -> None:

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_meshnet.layout import folder
+from pytest_meshnet.protocol.additions.sideband import IndexShare
 from pytest_meshnet.protocol.tensors import DType
 from pytest_meshnet.runtime.errors import Refusal
+from pytest_meshnet.runtime.model_facts import ModelFacts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -74,7 +76,11 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class ShardSpec:
-    """One Shard of the target: served layers [start_layer, end_layer), and how to get at it."""
+    """One Shard of the target: served layers [start_layer, end_layer), and how to get at it.
+
+    One with `profiles` stands beside the Shard that is examined, for what those profiles ask of a
+    Shard of another kind. `model` takes the place of the descriptor's where it serves another one.
+    """
 
     name: str
     start_layer: int
@@ -85,23 +91,15 @@ class ShardSpec:
     reduced_limits: Launch | None
     later_start: bool
     stall_hook: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ModelFacts:
-    """What a 1.0 wire does not tell about the model. `input_scale` is a standard deviation."""
-
-    layers: int
-    hidden_size: int
-    vocab_size: int
-    boundary_dtypes: tuple[DType, ...] = (DType.BFLOAT16,)
-    input_scale: float = 1.0
+    profiles: tuple[str, ...] = ()
+    model: ModelFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
     """A runtime under test. `digest` is the SHA-256 of the file, `folder` where it lies.
 
+    `model` is None where the file has none: then every Shard must report its boundary.
     `artifacts` maps each model artifact that it is configured with to its SHA-256 hex;
     `publishes_prompts` says whether evidence may hold prompts, and not only their digests.
     `codec` starts the codec testee, where the runtime has one.
@@ -112,7 +110,7 @@ class Descriptor:
     version: str
     profiles: tuple[str, ...]
     shards: tuple[ShardSpec, ...]
-    model: ModelFacts
+    model: ModelFacts | None
     tolerances: Mapping[DType, Tolerance]
     time: TimeLimits
     artifacts: Mapping[str, str]
@@ -177,7 +175,7 @@ def _read(path: Path) -> Descriptor:
         version=document["version"],
         profiles=tuple(document["profiles"]),
         shards=tuple(_shard(entry, path) for entry in document["shards"]),
-        model=_model(document["model"]),
+        model=_model(document["model"], path) if "model" in document else None,
         tolerances={**DEFAULT_TOLERANCES, **_tolerances(document.get("tolerances", {}))},
         time=TimeLimits(**{k: float(v) for k, v in document.get("time", {}).items()}),
         artifacts={one["name"]: one["sha256"] for one in document.get("artifacts", ())},
@@ -216,6 +214,8 @@ def _shard(entry: Mapping[str, Any], path: Path) -> ShardSpec:
         reduced_limits=_launch(entry["reduced_limits"]) if "reduced_limits" in entry else None,
         later_start=entry.get("later_start", True),
         stall_hook=entry.get("stall_hook", False),
+        profiles=tuple(entry.get("profiles", ())),
+        model=_model(entry["model"], path) if "model" in entry else None,
     )
 
 
@@ -223,7 +223,7 @@ def _launch(entry: Mapping[str, Any], key: str = "start") -> Launch:
     return Launch(tuple(entry[key]), dict(entry.get("environment", {})))
 
 
-def _model(entry: Mapping[str, Any]) -> ModelFacts:
+def _model(entry: Mapping[str, Any], path: Path) -> ModelFacts:
     dtypes = entry.get("boundary_dtypes", ["bfloat16"])
     return ModelFacts(
         layers=entry["layers"],
@@ -231,7 +231,20 @@ def _model(entry: Mapping[str, Any]) -> ModelFacts:
         vocab_size=entry["vocab_size"],
         boundary_dtypes=tuple(DType.parse(name) for name in dtypes),
         input_scale=float(entry.get("input_scale", 1.0)),
+        index_share=_index_share(entry, path) if "index_share" in entry else None,
     )
+
+
+def _index_share(entry: Mapping[str, Any], path: Path) -> IndexShare:
+    found, layers = entry["index_share"], entry["layers"]
+    if len(found["roles"]) != layers:
+        raise Refusal(
+            f"{path}: model.index_share.roles has {len(found['roles'])} roles for {layers} layers"
+        )
+    try:
+        return IndexShare(found["topk"], tuple(found["roles"]))
+    except ValueError as error:
+        raise Refusal(f"{path}: model.index_share: {error}") from None
 
 
 def _tolerances(entry: Mapping[str, Mapping[str, float]]) -> dict[DType, Tolerance]:

@@ -1,7 +1,10 @@
-"""What only a session shows about a Shard: whether its worker grants credit."""
+"""What only a session shows about a Shard: whether it grants credit, and what a tail can give."""
 
 from __future__ import annotations
 
+from pytest_meshnet.protocol.additions.features import Feature
+from pytest_meshnet.protocol.additions.sampling import SamplingContract, TailWant
+from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.runtime.shard import ShardUnderTest
 
 
@@ -16,3 +19,21 @@ def sends_grants(shard: ShardUnderTest) -> bool:
         if tokens.shape[1] > 1:
             session.decode(tokens.rows(1, 2))
     return bool(session.client.grants)
+
+
+def gives_logits_and_token(shard: ShardUnderTest) -> bool:
+    """Ask a tail for both parts of a result and say whether both came.
+
+    A tail that refuses such a contract, or does not know tail results, cannot give both. Raises
+    Nonconformance when the Shard breaks a rule in it.
+    """
+    contract = SamplingContract(want=TailWant.BOTH)
+    with shard.unopened() as session:
+        message = session.client.open(features=[Feature.TAIL_RESULT], sampling=contract)
+        if isinstance(session.try_open(message), pb.ShardStatus):
+            return False
+        if Feature.TAIL_RESULT not in session.client.features:
+            return False
+        exchange = session.send_unit(session.client.chunk([shard.tokens(1)]))
+        result = session.tail(exchange)
+    return result.logits is not None and result.token is not None

@@ -106,12 +106,12 @@ class ShardUnderTest:
         start = self.layers.start if effective_start is None else effective_start
         if start == 0:
             return Boundary("token_ids", DType.INT32, ())
-        model = self.target.descriptor.model
+        model = self.target.model
         return Boundary("hidden_states", model.boundary_dtypes[0], (model.hidden_size,))
 
     def output_boundary(self) -> Boundary:
         """What a result carries."""
-        model = self.target.descriptor.model
+        model = self.target.model
         if self.is_tail:
             return Boundary("logits", DType.FLOAT32, (model.vocab_size,))
         return Boundary("hidden_states", model.boundary_dtypes[0], (model.hidden_size,))
@@ -125,7 +125,7 @@ class ShardUnderTest:
         import numpy as np
 
         boundary = self.input_boundary(effective_start)
-        model = self.target.descriptor.model
+        model = self.target.model
         random = np.random.default_rng([self.seed, key])
         if boundary.name == "token_ids":
             ids = random.integers(0, model.vocab_size, size=(1, count))
@@ -284,8 +284,7 @@ class ShardUnderTest:
         The logits of a tail are float32, computed from states of the boundary dtype: that of the
         boundary counts.
         """
-        descriptor = self.target.descriptor
-        return descriptor.tolerances[descriptor.model.boundary_dtypes[0]]
+        return self.target.descriptor.tolerances[self.target.model.boundary_dtypes[0]]
 
     def check_equal(self, actual: Rows, expected: Rows, what: str) -> None:
         """Raise Nonconformance unless both arrays are equal within the declared tolerance.
@@ -296,7 +295,7 @@ class ShardUnderTest:
 
         if actual.shape != expected.shape:
             raise Nonconformance(f"{what}: shape {expected.shape}", f"shape {actual.shape}")
-        scale = self.target.descriptor.model.input_scale
+        scale = self.target.model.input_scale
         ratios = self.tolerance.ratios(actual, expected, scale)
         bad = ratios > 1
         if bad.any():

@@ -7,11 +7,13 @@ import secrets
 from collections.abc import Callable, Mapping
 
 from pytest_meshnet.ledger.applicability import Fact
+from pytest_meshnet.protocol.additions.boundary import BoundarySpec
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.runtime.descriptor import Descriptor, Launch, ShardSpec
 from pytest_meshnet.runtime.errors import Nonconformance, Refusal, TargetLost
 from pytest_meshnet.runtime.grpc_transport import GrpcTransport
 from pytest_meshnet.runtime.launch import RunningShard
+from pytest_meshnet.runtime.model_facts import ModelFacts, boundary_of, model_of
 from pytest_meshnet.runtime.transport import Transport, UnaryFailed
 
 # A runtime that crashes is started again for the tests that follow, but not for ever.
@@ -21,11 +23,15 @@ InProcess = Callable[[], Transport]
 
 
 def choose_shard(descriptor: Descriptor, name: str | None) -> ShardSpec:
-    """The Shard to examine. Raises Refusal when there are several and none was named."""
+    """The Shard to examine. Raises Refusal when there are several and none was named.
+
+    Those that stand beside it for some profiles do not count.
+    """
     names = ", ".join(shard.name for shard in descriptor.shards)
     if name is None:
-        if len(descriptor.shards) == 1:
-            return descriptor.shards[0]
+        candidates = [shard for shard in descriptor.shards if not shard.profiles]
+        if len(candidates) == 1 or len(descriptor.shards) == 1:
+            return (candidates or descriptor.shards)[0]
         raise Refusal(
             f"{descriptor.name} has several Shards ({names}): name one with --shard "
             "(pytest: --meshnet-shard)"
@@ -65,6 +71,8 @@ class Target:
         # Tells this run's sessions from an earlier run's, whose fences live on at an endpoint.
         self.run_tag = secrets.token_hex(4)
         self.report = pb.CapabilityReport()
+        self.boundary: BoundarySpec | None = None
+        self._model = shard.model or descriptor.model
 
     def connect(self, launch: Launch | None = None, extra: Mapping[str, str] | None = None) -> None:
         """Start or reach the Shard and read its capability. Raises Refusal."""
@@ -76,6 +84,8 @@ class Target:
             self._transport = GrpcTransport(self._endpoint())
         self.report = self._capability()
         self._check_range()
+        self.boundary = boundary_of(self.report)
+        self._model = model_of(self.spec.model or self.descriptor.model, self.boundary)
 
     def _start(self, launch: Launch, extra: Mapping[str, str]) -> Transport:
         self._starts += 1
@@ -170,7 +180,16 @@ class Target:
     @property
     def is_tail(self) -> bool:
         """Whether the Shard owns the output head."""
-        return self.spec.end_layer == self.descriptor.model.layers
+        if self.model.layers is None:
+            return self.boundary is not None and self.boundary.is_tail
+        return self.spec.end_layer == self.model.layers
+
+    @property
+    def model(self) -> ModelFacts:
+        """The model that the Shard serves. Raises RuntimeError before connect may have told it."""
+        if self._model is None:
+            raise RuntimeError("the target is not connected, and its descriptor has no model")
+        return self._model
 
     def facts(self) -> dict[str, Fact]:
         """What decides which requirements apply, each with its source."""

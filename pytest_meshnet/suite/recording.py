@@ -110,7 +110,7 @@ def _excuse(item: pytest.Item, run: Run) -> None:
 def _connect(item: pytest.Item, run: Run) -> None:
     # What it raises ends the setup like any exception of the test, and is noted in `annotate`.
     run.reached_out = True
-    run.tell(targets.connect(item.config))
+    run.tell(targets.connect(item.config, run.claimed))
     if run.feed is not None:
         run.feed.recorder.claims(targets.claims(item.config))
     run.connected = True

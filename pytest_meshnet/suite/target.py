@@ -34,9 +34,12 @@ def descriptor(config: pytest.Config) -> Descriptor:
     return found
 
 
-def connect(config: pytest.Config) -> Mapping[str, Fact]:
-    """Reach or start the target and return the facts about it. Raises Refusal."""
-    found: Mapping[str, Fact] = _module().connect(config)
+def connect(config: pytest.Config, claimed: frozenset[str]) -> Mapping[str, Fact]:
+    """Reach or start the target and return the facts about it. Raises Refusal.
+
+    `claimed` are the profiles for which Shards beside it must be there.
+    """
+    found: Mapping[str, Fact] = _module().connect(config, claimed)
     return found
 
 

@@ -18,7 +18,7 @@ from pytest_meshnet.protocol.machines.events import ShardModel
 from pytest_meshnet.protocol.machines.session import ServedShard
 from pytest_meshnet.protocol.machines.worker import Worker
 from pytest_meshnet.reference import catalogue
-from pytest_meshnet.runtime.descriptor import Descriptor, load
+from pytest_meshnet.runtime.descriptor import Descriptor, ShardSpec, load
 
 VARIABLE = "MESHNET_TEST_KIND"
 
@@ -47,8 +47,10 @@ def pytest_configure(config: pytest.Config) -> None:
     kind = KINDS[os.environ[VARIABLE]]
     build_small = catalogue.build_small
 
-    def build(name: str, descriptor: Descriptor) -> tuple[Worker, ShardModel]:
-        worker, model = build_small(name, descriptor)
+    def build(
+        name: str, descriptor: Descriptor, shard: ShardSpec | None = None
+    ) -> tuple[Worker, ShardModel]:
+        worker, model = build_small(name, descriptor, shard)
         return Worker(tightened(worker.served)) if kind.tight else worker, model
 
     suite_fixtures.descriptor_of = lambda config: described(kind)
@@ -59,7 +61,7 @@ def described(kind: Kind) -> Descriptor:
     """The small reference worker's descriptor with the layers of `kind`."""
     descriptor = load("reference", small=True)
     shard = replace(descriptor.shards[0], start_layer=kind.start, end_layer=kind.end)
-    return replace(descriptor, shards=(shard,))
+    return replace(descriptor, shards=(shard, *descriptor.shards[1:]))
 
 
 def tightened(served: ServedShard) -> ServedShard:

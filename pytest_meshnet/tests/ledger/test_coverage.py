@@ -44,5 +44,5 @@ def test_only_an_untouched_requirement_of_an_open_profile_is_open(monkeypatch):
     assert not covered()["IDEM-01"].is_open
 
 
-def test_the_open_profiles_are_those_of_protocol_1_1_and_of_parity():
-    assert OPEN_PROFILES == ("bundle", "tail", "sideband", "parity")
+def test_the_open_profiles_are_those_of_parity():
+    assert OPEN_PROFILES == ("parity",)

@@ -37,7 +37,7 @@ def descriptor_of(config):
     )
 
 
-def connect(config):
+def connect(config, claimed):
     note(f"connect {os.getpid()}")
     if "refusal" in told():
         raise Refusal(told()["refusal"])
