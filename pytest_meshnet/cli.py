@@ -70,6 +70,12 @@ def main() -> None:
 )
 @click.option("--expect", type=_FILE, help="Known failures with the message of each.")
 @click.option(
+    "--write-expect",
+    type=_PATH,
+    metavar="FILE",
+    help="Write what fails as such a list, its reasons to be filled in.",
+)
+@click.option(
     "--out", type=_PATH, metavar="DIR", help="Where bundles go.  [default: meshnet-evidence]"
 )
 @click.option("--key", type=_FILE, metavar="PEM", help="The key that signs; see keygen.")
@@ -89,6 +95,7 @@ def certify(
     shard: str | None,
     profiles: tuple[str, ...],
     expect: Path | None,
+    write_expect: Path | None,
     out: Path | None,
     key: Path | None,
     challenge: str | None,
@@ -104,7 +111,19 @@ def certify(
     from pytest_meshnet.suite.certify import Order
     from pytest_meshnet.suite.certify import certify as run
 
-    order = Order(target, profiles, shard, expect, out, key, challenge, policy, seed, processes)
+    order = Order(
+        target=target,
+        profiles=profiles,
+        shard=shard,
+        expect=expect,
+        write_expect=write_expect,
+        out=out,
+        key=key,
+        challenge=challenge,
+        policy=policy,
+        seed=seed,
+        processes=processes,
+    )
     sys.exit(run(order))
 
 

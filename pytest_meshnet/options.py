@@ -38,6 +38,9 @@ A profile that the target claims, e.g. core-wire. May be repeated. Default: what
 descriptor claims."""
 EXPECT_HELP = """\
 A list of known failures (TOML), each with a reason and the expected message."""
+WRITE_EXPECT_HELP = """\
+Write the failures of this run to a new file, as a list for --meshnet-expect that is refused until
+somebody has filled in each reason."""
 OUT_HELP = """\
 Write a signed evidence bundle into a new folder of this one."""
 SIGNING_KEY_HELP = f"""\
@@ -102,6 +105,7 @@ SUITE_OPTIONS = (
     Option("shard", SHARD_HELP, metavar="NAME"),
     Option("profile", PROFILE_HELP, "args", "NAME"),
     Option("expect", EXPECT_HELP, metavar="FILE"),
+    Option("write-expect", WRITE_EXPECT_HELP, metavar="FILE"),
     Option("out", OUT_HELP, metavar="DIR"),
     Option("signing-key", SIGNING_KEY_HELP, metavar="PEM", variable=KEY_VARIABLE),
     Option("challenge", CHALLENGE_HELP, metavar="TEXT"),
@@ -136,6 +140,7 @@ class Settings:
     shard: str | None
     profiles: tuple[str, ...]
     expect: Path | None
+    write_expect: Path | None
     out: Path | None
     signing_key: Path | None
     challenge: str
@@ -238,6 +243,7 @@ def _build(values: _Values) -> Settings:
         shard=values.text("shard", "") or None,
         profiles=values.texts("profile"),
         expect=_existing("expect", values.path("expect")),
+        write_expect=_new("write-expect", values.path("write-expect")),
         out=values.path("out", DEFAULT_OUT if certificate else None),
         signing_key=_existing("signing-key", values.path("signing-key")),
         challenge=values.text("challenge", ""),
@@ -265,6 +271,12 @@ def _target(values: _Values) -> str:
 def _existing(name: str, path: Path | None) -> Path | None:
     if path is not None and not path.is_file():
         raise pytest.UsageError(f"--meshnet-{name}: there is no file {path}: correct the path")
+    return path
+
+
+def _new(name: str, path: Path | None) -> Path | None:
+    if path is not None and path.exists():
+        raise pytest.UsageError(f"--meshnet-{name}: {path} exists and is never overwritten")
     return path
 
 

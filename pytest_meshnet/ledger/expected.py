@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -60,6 +61,15 @@ class ExpectedFailures:
         """Return the entry of a test, or None when its failure is not expected."""
         return self.entries.get(test)
 
+    def with_failures(self, failures: Iterable[tuple[str, str]]) -> str:
+        """Return the TOML of this list and of new (test, message) pairs.
+
+        The reason of a new entry is empty, which `load` refuses: only a person can give it.
+        """
+        new = [ExpectedFailure(test, "", message) for test, message in failures]
+        parts = [_NOTE, *map(_written, [*self.entries.values(), *new])]
+        return "\n".join(parts)
+
     def check(self, collected: Iterable[str]) -> None:
         """Raise ExpectedFailuresError when an entry names a test that was not collected."""
         unknown = sorted(self.entries.keys() - set(collected))
@@ -68,6 +78,20 @@ class ExpectedFailures:
                 f"expected failures name unknown tests {', '.join(unknown)}: "
                 "correct the ids or remove the entries"
             )
+
+
+_NOTE = """\
+# Known failures. Give every entry its reason, and shorten a message that changes from run to run.
+"""
+
+
+def _written(one: ExpectedFailure) -> str:
+    return "".join(["[[failure]]\n", *(f"{key} = {_quoted(getattr(one, key))}\n" for key in _KEYS)])
+
+
+def _quoted(text: str) -> str:
+    """A basic string of TOML, which is one of JSON but for DEL."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _entry(raw: Mapping[str, Any], origin: str) -> ExpectedFailure:

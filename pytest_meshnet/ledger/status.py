@@ -74,6 +74,8 @@ class Judgement:
 
 
 STALE_EXPECTATION = "expected to fail, passed: remove the entry"
+FOUND = ", found: "
+"""Stands in a reason before the message of a listed test that failed otherwise."""
 
 _WORST_FIRST = (
     Status.ENGINE_ERROR,
@@ -212,7 +214,7 @@ def _failed(
         return Status.FAILED, first_line
     if entry.message in message:
         return Status.KNOWN_FAILURE, entry.reason
-    return Status.FAILED, f"expected {entry.message!r} in the message, found: {first_line}"
+    return Status.FAILED, f"expected {entry.message!r} in the message{FOUND}{first_line}"
 
 
 def _stopped(phases: Sequence[PhaseRecord], lost: str | None) -> _Answer | None:

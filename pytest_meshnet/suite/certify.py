@@ -43,6 +43,7 @@ class Order:
     policy: Path | None = None
     seed: int | None = None
     processes: int | None = None
+    write_expect: Path | None = None
 
 
 def certify(order: Order) -> int:
@@ -71,6 +72,7 @@ def arguments(order: Order) -> list[str]:
         "--meshnet-target": order.target,
         "--meshnet-shard": order.shard,
         "--meshnet-expect": order.expect,
+        "--meshnet-write-expect": order.write_expect,
         "--meshnet-out": order.out,
         "--meshnet-signing-key": order.key,
         "--meshnet-challenge": order.challenge,

@@ -13,8 +13,8 @@ from pytest_meshnet import options
 from pytest_meshnet.evidence.bundle import BundleError
 from pytest_meshnet.hardware.fixtures import device_lane
 from pytest_meshnet.ledger.applicability import Fact
-from pytest_meshnet.ledger.expected import ExpectedFailuresError
-from pytest_meshnet.ledger.status import Judgement, PlannedTest, Status
+from pytest_meshnet.ledger.expected import ExpectedFailures, ExpectedFailuresError
+from pytest_meshnet.ledger.status import FOUND, STALE_EXPECTATION, Judgement, PlannedTest, Status
 from pytest_meshnet.ledger.verdict import INCOMPLETE, REFUSED
 from pytest_meshnet.suite import certificate, evidence
 from pytest_meshnet.suite import run as runs
@@ -190,6 +190,24 @@ def finish(session: pytest.Session, exit_status: int, run: Run) -> None:
         run.outcome = _outcome(run)
         session.exitstatus = _exit_code(exit_status, run, run.outcome)
         _seal(session, run)
+        _write_expected(run, run.outcome)
+
+
+def _write_expected(run: Run, outcome: runs.Outcome) -> None:
+    """Write what failed as a list of known failures; what is known already keeps its reason."""
+    path = run.settings.write_expect
+    if path is None or run.refusal is not None:
+        return
+    kept = [one.test for one in outcome.judgements if one.status is Status.KNOWN_FAILURE]
+    known = ExpectedFailures({test: run.expected.entries[test] for test in kept})
+    text = known.with_failures(
+        # A listed test that failed otherwise has the new message behind this word.
+        (one.test, one.reason.rpartition(FOUND)[2])
+        for one in outcome.judgements
+        if one.status is Status.FAILED and one.reason != STALE_EXPECTATION
+    )
+    with path.open("x", encoding="utf-8") as stream:
+        stream.write(text)
 
 
 def _outcome(run: Run) -> runs.Outcome:

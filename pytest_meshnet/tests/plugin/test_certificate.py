@@ -1,5 +1,7 @@
 """A certificate run leaves nothing out, lets nothing off, and ends with the ledger's verdict."""
 
+import tomllib
+
 import pytest
 
 from pytest_meshnet.evidence import documents
@@ -115,6 +117,59 @@ def test_a_list_of_known_failures_that_no_longer_fits_ends_with_one(suite, body,
     result = suite.certify("--meshnet-expect", expected)
     result.stdout.fnmatch_lines([f"*{said}*", "NOT CONFORMANT: *; * against it"])
     assert result.ret == 1
+
+
+FAILING = """
+@requirement("DECODE-01")
+def test_bad(): raise Nonconformance("four 'rows'", "three\\nof them")
+
+@requirement("DECODE-02")
+def test_worse(): assert 1 == 2, "one is not \\x7f two"
+
+@requirement("DECODE-01")
+def test_good(): pass
+"""
+
+
+def test_what_fails_is_written_as_a_list_that_holds_once_its_reasons_are_given(suite):
+    suite.module(FAILING, name="test_other")
+    written = suite.project / "known.toml"
+    assert suite.certify("--meshnet-write-expect", written).ret == 1
+    listed = tomllib.loads(written.read_text())["failure"]
+    assert [one["test"].rpartition("::")[2] for one in listed] == ["test_bad", "test_worse"]
+    assert {one["reason"] for one in listed} == {""}
+    refused = suite.certify("--meshnet-expect", written)
+    assert "reason of 'conformance/test_other.py::test_bad' is ''" in refused.stderr.str()
+    written.write_text(written.read_text().replace('reason = ""', 'reason = "bug 7"'))
+    result = suite.certify("--meshnet-expect", written)
+    result.stdout.fnmatch_lines(["NOT CERTIFIED: *, 2 known-failure; 2 known failures"])
+    assert result.ret == 0
+
+
+def test_a_new_list_keeps_the_reasons_of_what_is_known_and_takes_out_what_is_stale(suite):
+    suite.module(FAILING, name="test_other")
+    known = suite.project / "known.toml"
+    entry = '[[failure]]\ntest = "conformance/test_other.py::{}"\nreason = "{}"\nmessage = "{}"\n'
+    known.write_text(
+        entry.format("test_bad", "bug 7", "four")
+        + entry.format("test_worse", "bug 8", "another message")
+        + entry.format("test_good", "bug 9", "it passed meanwhile")
+    )
+    written = suite.project / "new.toml"
+    suite.certify("--meshnet-expect", known, "--meshnet-write-expect", written)
+    listed = tomllib.loads(written.read_text())["failure"]
+    assert [(one["test"].rpartition("_")[2], one["reason"]) for one in listed] == [
+        ("bad", "bug 7"),
+        ("worse", ""),
+    ]
+    assert listed[1]["message"].startswith("one is not \x7f two")
+
+
+def test_a_refused_run_writes_no_list(suite):
+    suite.target(refusal="nothing listens")
+    written = suite.project / "known.toml"
+    assert suite.certify("--meshnet-write-expect", written).ret == 2
+    assert not written.exists()
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,7 @@ def test_every_wish_becomes_an_option():
         profiles=("core", "kv"),
         shard="head",
         expect=Path("known.toml"),
+        write_expect=Path("new.toml"),
         out=Path("out"),
         key=Path("key.pem"),
         challenge="say this",
@@ -56,6 +57,7 @@ def test_every_wish_becomes_an_option():
         "--meshnet-target=mine.toml",
         "--meshnet-shard=head",
         "--meshnet-expect=known.toml",
+        "--meshnet-write-expect=new.toml",
         "--meshnet-out=out",
         "--meshnet-signing-key=key.pem",
         "--meshnet-challenge=say this",
@@ -75,11 +77,22 @@ def test_the_command_line_of_certify_is_read_into_an_order(tmp_path, monkeypatch
         path.touch()
     line = ["--target", "reference:odd", "--shard", "head", "--profile", "core", "--profile", "kv",
             "--expect", known, "--out", "out", "--key", key, "--challenge", "c", "--policy",
-            policy, "--seed", 7, "-n", 2]  # fmt: skip
+            policy, "--seed", 7, "-n", 2, "--write-expect", "new.toml"]  # fmt: skip
     assert call("certify", *line).exit_code == 0
     assert call("certify").exit_code == 0
-    profiles = ("core", "kv")
-    told = Order("reference:odd", profiles, "head", known, Path("out"), key, "c", policy, 7, 2)
+    told = Order(
+        "reference:odd",
+        ("core", "kv"),
+        "head",
+        known,
+        Path("out"),
+        key,
+        "c",
+        policy,
+        7,
+        2,
+        Path("new.toml"),
+    )
     assert heard == [told, Order("reference")]
 
 

@@ -22,6 +22,8 @@ PATHS = [
     ("signing-key", "signing_key"),
     ("policy", "policy"),
 ]
+NEW_PATHS = [("write-expect", "write_expect")]
+"""Files that must not exist yet."""
 
 
 @pytest.fixture
@@ -37,7 +39,9 @@ def settings(pytester, monkeypatch):
 
 
 def test_every_option_has_a_case_here():
-    named = {case[0] for case in CASES} | {name for name, _ in PATHS} | {"certificate"}
+    named = (
+        {case[0] for case in CASES} | {name for name, _ in (*PATHS, *NEW_PATHS)} | {"certificate"}
+    )
     assert named == {one.name for one in SUITE_OPTIONS}
 
 
@@ -50,11 +54,12 @@ def test_an_option_is_read_from_the_command_line_before_the_ini(settings, case):
     assert getattr(settings(f"--meshnet-{name}", told, ini=twin), field) == from_line
 
 
-@pytest.mark.parametrize(("name", "field"), PATHS)
+@pytest.mark.parametrize(("name", "field"), [*PATHS, *NEW_PATHS])
 def test_a_path_is_relative_to_where_it_was_written(settings, pytester, monkeypatch, name, field):
     elsewhere = pytester.mkdir("elsewhere")
-    for folder in (pytester.path, elsewhere):
-        (folder / "one.txt").touch()
+    if (name, field) in PATHS:
+        for folder in (pytester.path, elsewhere):
+            (folder / "one.txt").touch()
     twin = f"meshnet_{name.replace('-', '_')} = one.txt"
     assert str(getattr(settings(ini=twin), field)) == str(pytester.path / "one.txt")
     monkeypatch.chdir(elsewhere)
@@ -108,6 +113,7 @@ def test_suites_and_profiles_may_be_repeated_and_count_once(settings):
         (["--meshnet-transport", "pigeon"], "expected grpc or in-process"),
         (["--meshnet-offer", "lz4"], "--meshnet-offer is 'lz4': expected none or zstd"),
         (["--meshnet-target", "no.toml"], "--meshnet-target: there is no file"),
+        (["--meshnet-write-expect", "tox.ini"], "tox.ini exists and is never overwritten"),
         (["--meshnet-expect", "no.toml"], "--meshnet-expect: there is no file"),
         (["--meshnet-policy", "no.toml"], "--meshnet-policy: there is no file"),
         (["--meshnet-signing-key", "no.pem"], "--meshnet-signing-key: there is no file"),
