@@ -85,6 +85,25 @@ def _sign(verdict: Verdict, record: Path, path: Path, pem: Path | None) -> None:
 
 
 @alpha.command()
+@click.argument("record", type=_PATH)
+@click.argument("parts", type=_PATH, nargs=-1, required=True)
+def merge(*, record: Path, parts: tuple[Path, ...]) -> NoReturn:
+    """Put the PARTS that machines collected into RECORD, and print the whole.
+
+    Exit code 2: a part cannot be used.
+    """
+    from pytest_meshnet.alpha.collectors.host import merge as together
+    from pytest_meshnet.alpha.record import RecordRefused, read
+
+    try:
+        merged = together(read(record), [read(part) for part in parts])
+    except RecordRefused as error:
+        _refuse(f"({error.code}): {error.message}", as_json=False, code=error.code)
+    click.echo(json.dumps(merged, indent=1))
+    sys.exit(0)
+
+
+@alpha.command()
 def template() -> None:
     """Print a record in which every claim is still open, to fill by hand."""
     from pytest_meshnet.alpha.record import template as blank

@@ -1,8 +1,9 @@
 """How a criterion reads a record: every claim with its source, nothing defaulted.
 
 A claim is `{"value": ..., "source": "measured" | "reported" | "configured", "by": "..."}`. What is
-absent, null, told rather than measured, of the wrong kind, negative or not finite becomes a problem
-of the criterion that asked for it, with a reason code of its own.
+absent, null, told where it must be measured, of the wrong kind, negative or not finite becomes a
+problem of the criterion that asked for it, with a reason code of its own. Configuration is never
+evidence.
 """
 
 from __future__ import annotations
@@ -77,8 +78,11 @@ class Reading:
 
     # Claims ------------------------------------------------------------------------------------
 
-    def claim(self, part: Mapping[str, Any], name: str, where: str) -> Any:
-        """The value of the claim `name` of `part`, when it was measured."""
+    def claim(self, part: Mapping[str, Any], name: str, where: str, *, told: bool = False) -> Any:
+        """The value of the claim `name` of `part`, when it was measured.
+
+        `told` is for what only the runtime itself can know: then its report is enough.
+        """
         found = part.get(name)
         value = found.get("value") if isinstance(found, Mapping) else None
         if not isinstance(found, Mapping) or value is None:
@@ -86,14 +90,17 @@ class Reading:
             return None
         source = found.get("source")
         self.sources.add(str(source))
-        if source != SOURCES[0]:
-            self.fail(NOT_MEASURED, f"{where}.{name} is {source}, and only a measurement counts")
+        if source not in SOURCES[: 2 if told else 1]:
+            enough = "a measurement or the runtime's report" if told else "a measurement"
+            self.fail(NOT_MEASURED, f"{where}.{name} is {source}, and only {enough} counts")
             return None
         return value
 
-    def number(self, part: Mapping[str, Any], name: str, where: str) -> int | float | None:
+    def number(
+        self, part: Mapping[str, Any], name: str, where: str, *, told: bool = False
+    ) -> int | float | None:
         """A finite number of at least zero; a boolean is none."""
-        value = self.claim(part, name, where)
+        value = self.claim(part, name, where, told=told)
         return None if value is None else self.as_number(value, f"{where}.{name}")
 
     def as_number(self, value: Any, where: str) -> int | float | None:
@@ -108,33 +115,41 @@ class Reading:
             return value
         return None
 
-    def count(self, part: Mapping[str, Any], name: str, where: str) -> int | None:
+    def count(
+        self, part: Mapping[str, Any], name: str, where: str, *, told: bool = False
+    ) -> int | None:
         """A whole number of at least zero."""
-        value = self.number(part, name, where)
+        value = self.number(part, name, where, told=told)
         if value is None or isinstance(value, int):
             return value
         self.fail("not-a-number", f"{where}.{name} is {value!r}, expected a whole number")
         return None
 
-    def flag(self, part: Mapping[str, Any], name: str, where: str) -> bool | None:
+    def flag(
+        self, part: Mapping[str, Any], name: str, where: str, *, told: bool = False
+    ) -> bool | None:
         """True or false."""
-        value = self.claim(part, name, where)
+        value = self.claim(part, name, where, told=told)
         if value is None or isinstance(value, bool):
             return value
         self.fail("wrong-type", f"{where}.{name} is {value!r}, expected true or false")
         return None
 
-    def text(self, part: Mapping[str, Any], name: str, where: str) -> str | None:
+    def text(
+        self, part: Mapping[str, Any], name: str, where: str, *, told: bool = False
+    ) -> str | None:
         """A text that is not blank."""
-        value = self.claim(part, name, where)
+        value = self.claim(part, name, where, told=told)
         if value is None or (isinstance(value, str) and value.strip()):
             return value
         self.fail("wrong-type", f"{where}.{name} is {value!r}, expected a text")
         return None
 
-    def items(self, part: Mapping[str, Any], name: str, where: str) -> Sequence[Any] | None:
+    def items(
+        self, part: Mapping[str, Any], name: str, where: str, *, told: bool = False
+    ) -> Sequence[Any] | None:
         """A list, which may be empty."""
-        value = self.claim(part, name, where)
+        value = self.claim(part, name, where, told=told)
         if value is None or isinstance(value, (list, tuple)):
             return value
         self.fail("wrong-type", f"{where}.{name} is {value!r}, expected a list")

@@ -42,18 +42,25 @@ def load(path: Path) -> dict[str, Any]:
     non-finite, not-json, ...), schema, host-unknown, attachment-missing, attachment-differs,
     attachment-twice.
     """
+    record = read(path)
+    check(record)
+    _check_attachments(record, path.parent)
+    return record
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Read one strict JSON object. Raises RecordRefused as `load` does for what is none."""
     try:
         if path.stat().st_size > MAX_BYTES:
             raise RecordRefused("too-large", f"{path} has more than {MAX_BYTES} bytes")
-        record = load_strict(path.read_bytes(), path.name)
+        document = load_strict(path.read_bytes(), path.name)
     except OSError as error:
         raise RecordRefused("unreadable", f"{path}: {error.strerror}: name a record") from error
     except DocumentRefused as error:
         raise RecordRefused(error.code, error.message) from error
-    check(record)
-    _check_attachments(record, path.parent)
-    checked: dict[str, Any] = record
-    return checked
+    if not isinstance(document, dict):
+        raise RecordRefused("schema", f"{path} holds no object: see `alpha template`")
+    return document
 
 
 def check(record: Any) -> None:

@@ -27,7 +27,7 @@ BOUND = (
 @criterion("target", *BOUND, action="load exactly the locked artifact and record its identity")
 def target_is_the_locked_one(at: Reading) -> None:
     """What the machines loaded is named as the contract names it."""
-    found = at.claim(at.part(SECTION, "target"), at.key, "target")
+    found = at.claim(at.part(SECTION, "target"), at.key, "target", told=True)
     if found is not None:
         at.show(found)
         at.equal(found, at.threshold, at.key)
@@ -39,12 +39,12 @@ def revisions_are_exact(at: Reading) -> None:
     bound = at.locked.contract.target
     target = at.part(SECTION, "target")
     for name in ("source_revision", "gguf_revision"):
-        found = at.text(target, name, "target")
+        found = at.text(target, name, "target", told=True)
         if found is not None:
             at.show(found)
             at.equal(found, getattr(bound, name), name)
     for where, node in at.nodes():
-        found = at.text(node, "gguf_revision", where)
+        found = at.text(node, "gguf_revision", where, told=True)
         if found is not None:
             at.equal(found, bound.gguf_revision, f"{where}.gguf_revision")
 
@@ -89,7 +89,7 @@ def owned(at: Reading) -> dict[str, dict[str, int]] | None:
 
 def tensors(at: Reading, part: Mapping[str, Any], name: str, where: str) -> dict[str, int] | None:
     """A list of {name, bytes} as a mapping; None, with the reason noted, when it is none."""
-    items = at.items(part, name, where)
+    items = at.items(part, name, where, told=True)
     if items is None:
         return None
     found: dict[str, int] = {}

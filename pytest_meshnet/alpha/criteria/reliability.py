@@ -40,8 +40,8 @@ def cancellation_gives_back(at: Reading) -> None:
     for phase in ("prefill", "decode"):
         part, where = at.part(SECTION, "cancellation", phase), f"cancellation.{phase}"
         for name in ("sessions", "buffer_bytes", "kv_bytes"):
-            before = at.count(part, f"{name}_before", where)
-            after = at.count(part, f"{name}_after", where)
+            before = at.count(part, f"{name}_before", where, told=True)
+            after = at.count(part, f"{name}_after", where, told=True)
             if before is not None and after is not None and after > before:
                 at.fail("not-released", f"{where}: {after - before} {name} were not given back")
     at.show(not at.problems)
@@ -114,7 +114,7 @@ def _kinds(at: Reading) -> dict[str, str]:
     """What kind of worker each machine ran."""
     found = {}
     for where, node in at.nodes():
-        kind = at.text(node, "worker_kind", where)
+        kind = at.text(node, "worker_kind", where, told=True)
         if kind is not None:
             found[where] = kind
     at.show(", ".join(sorted(set(found.values()))))
@@ -143,7 +143,7 @@ def no_layer_was_left_out(at: Reading) -> None:
             at.fail(REDUCED, f"{where} served a model with fewer layers")
     ranges = []
     for where, node in at.nodes():
-        layers = at.items(node, "layers", where)
+        layers = at.items(node, "layers", where, told=True)
         if layers is None:
             continue
         ends = [one for one in layers if isinstance(one, int) and not isinstance(one, bool)]

@@ -33,7 +33,7 @@ _COUNTERS = {
 def part_of_the_graph_ran(at: Reading) -> None:
     """A counter in the graph says that this part of the model ran."""
     name = _COUNTERS[at.key]
-    found = at.count(at.part(SECTION, "graph"), name, "graph")
+    found = at.count(at.part(SECTION, "graph"), name, "graph", told=True)
     if found is not None:
         at.show(found, "times")
         if found == 0:
@@ -49,7 +49,7 @@ def both_indexer_roles_ran(at: Reading) -> None:
         "indexshare_shared_layers": architecture.backbone_layers - architecture.full_layers,
     }
     for name, layers in expected.items():
-        found = at.count(graph, name, "graph")
+        found = at.count(graph, name, "graph", told=True)
         if found is not None:
             at.show(found, "layers")
             at.equal(found, layers, f"graph.{name}")
@@ -58,7 +58,7 @@ def both_indexer_roles_ran(at: Reading) -> None:
 @criterion(SECTION, "dense_attention_fallback_satisfies_alpha", action=GRAPH)
 def attention_was_never_dense(at: Reading) -> None:
     """No step fell back to dense attention."""
-    found = at.count(at.part(SECTION, "graph"), "dense_attention_fallbacks", "graph")
+    found = at.count(at.part(SECTION, "graph"), "dense_attention_fallbacks", "graph", told=True)
     if found is not None:
         at.show(found, "times")
         if found and at.threshold is False:

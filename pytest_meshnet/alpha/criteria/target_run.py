@@ -25,7 +25,7 @@ _SETTINGS = {
 @criterion(SECTION, *_SETTINGS, action=AGAIN)
 def setting_is_the_locked_one(at: Reading) -> None:
     """The run had this setting, read back from what ran."""
-    found = at.claim(at.part(SECTION), _SETTINGS[at.key], SECTION)
+    found = at.claim(at.part(SECTION), _SETTINGS[at.key], SECTION, told=True)
     if found is not None:
         at.show(found)
         at.equal(found, at.threshold, f"{SECTION}.{_SETTINGS[at.key]}")
@@ -33,8 +33,8 @@ def setting_is_the_locked_one(at: Reading) -> None:
 
 def _output(at: Reading) -> tuple[int, str] | None:
     part = at.part(SECTION)
-    tokens = at.count(part, "output_tokens", SECTION)
-    reason = at.text(part, "finish_reason", SECTION)
+    tokens = at.count(part, "output_tokens", SECTION, told=True)
+    reason = at.text(part, "finish_reason", SECTION, told=True)
     if tokens is None or reason is None:
         return None
     at.show(tokens, "tokens")
@@ -70,9 +70,9 @@ def machines_share_one_switch(at: Reading) -> None:
     links = _links(at)
     switches = set()
     for where, link in links:
-        if at.flag(link, "wired", where) is False:
+        if at.flag(link, "wired", where, told=True) is False:
             at.fail("not-wired", f"{where} is not wired")
-        switches.add(at.text(link, "switch", where))
+        switches.add(at.text(link, "switch", where, told=True))
     hosts = {at.text(link, "host", where) for where, link in links}
     for where, node in at.nodes():
         host = at.text(node, "host", where)
@@ -135,7 +135,7 @@ def response_has_its_fields(at: Reading) -> None:
     """The fields are there, and usage agrees with what was counted."""
     response = at.part(SECTION, "response")
     fields = at.threshold if isinstance(at.threshold, tuple) else ()
-    found = {name: at.claim(response, name, "response") for name in fields}
+    found = {name: at.claim(response, name, "response", told=True) for name in fields}
     at.show(len([one for one in found.values() if one is not None]), "fields")
     for name, value in found.items():
         if value is not None and not value:
@@ -143,7 +143,7 @@ def response_has_its_fields(at: Reading) -> None:
     usage = found.get("usage")
     if usage:
         _check_usage(at, usage)
-    reason = at.text(at.part(SECTION), "finish_reason", SECTION)
+    reason = at.text(at.part(SECTION), "finish_reason", SECTION, told=True)
     if found.get("finish_reason") and reason is not None:
         at.equal(found["finish_reason"], reason, "response.finish_reason")
 
@@ -157,6 +157,6 @@ def _check_usage(at: Reading, usage: Any) -> None:
     prompt, completion, total = (one for one in numbers if one is not None)
     if prompt + completion != total:
         at.fail("contradictory", f"usage: {prompt} + {completion} tokens are not {total}")
-    produced = at.count(at.part(SECTION), "output_tokens", SECTION)
+    produced = at.count(at.part(SECTION), "output_tokens", SECTION, told=True)
     if produced is not None and produced != completion:
         at.fail("contradictory", f"usage counts {completion} tokens, {produced} came out")

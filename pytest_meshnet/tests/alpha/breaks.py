@@ -1,7 +1,7 @@
 """How each criterion is broken: a path into the record, what is written there, the code expected.
 
-`everything` adds to every listed break what can happen to any claim: it is absent, or told and not
-measured; and to every number that it is negative, a boolean or not finite.
+`everything` adds to every listed break what can happen to any claim: it is absent, or configured
+and not measured; and to every number that it is negative, a boolean or not finite.
 """
 
 from __future__ import annotations
@@ -328,7 +328,7 @@ def broken(record: dict[str, Any], one: Break) -> dict[str, Any]:
     if one.value is GONE:
         part[place] = None
     elif one.value is TOLD:
-        part[place] = part[place] | {"source": "reported"}
+        part[place] = part[place] | {"source": "configured"}
     elif isinstance(part[place], dict) and "source" in part[place]:
         part[place] = part[place] | {"value": value}
     else:

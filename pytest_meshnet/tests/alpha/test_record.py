@@ -222,3 +222,19 @@ def test_the_page_shows_every_criterion_and_escapes_what_the_record_says(
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert" in page
     assert page.count("<tr id=") == 71
+
+
+def test_what_only_the_runtime_can_know_it_may_report_and_nothing_may_be_configured(
+    locked: LockedTarget, record: dict[str, Any]
+) -> None:
+    counters = record["semantic_correctness"]["graph"]
+    counters["moe_routed_tokens"]["source"] = "reported"
+    verdict = judge(locked, record)
+    assert verdict.word == "alpha"
+    found = {line.id: line.source for line in verdict.lines}
+    assert found["semantic_correctness.require_active_moe_routing"] == "reported"
+    counters["moe_routed_tokens"]["source"] = "configured"
+    assert judge(locked, record).word == "stop"
+    counters["moe_routed_tokens"]["source"] = "measured"
+    record["performance"]["ttft_seconds"]["source"] = "reported"
+    assert judge(locked, record).word == "stop"
