@@ -22,6 +22,7 @@ ELSEWHERE = {
     "init": "pytest_meshnet.authoring.commands",
     "mutants": "pytest_meshnet.suite.bite.command",
     "alpha": "pytest_meshnet.alpha.commands",
+    "parity": "pytest_meshnet.suite.parity_command",
     "plan": "pytest_meshnet.target.commands",
     "proto": "pytest_meshnet.authoring.commands",
     "replay": "pytest_meshnet.authoring.commands",

@@ -20,3 +20,12 @@ def folder(name: FolderName) -> Path:
     raise FileNotFoundError(
         f"the folder {name!r} is neither in {_PACKAGE} nor beside it: reinstall pytest-meshnet"
     )
+
+
+def part(name: str) -> Path:
+    """Return the folder of a suite, or of a part of it: "conformance", "acceptance/parity".
+
+    Raises FileNotFoundError as `folder` does.
+    """
+    suite, _, rest = name.partition("/")
+    return (folder("conformance").parent / suite).joinpath(rest)

@@ -16,6 +16,9 @@ Offer = Literal["none", "zstd"]
 T = TypeVar("T")
 
 SUITES: tuple[SuiteName, ...] = get_args(SuiteName)
+PARTS = ("acceptance/parity",)
+"""Parts of a suite that can be asked for alone: those of a requirement, by their folder."""
+
 SUITE_PREFIXES = tuple(f"{name}/" for name in SUITES)
 """How the ids of all tests of suites begin, and no others."""
 
@@ -27,7 +30,8 @@ DEFAULT_OUT = "meshnet-evidence"
 KEY_VARIABLE = "MESHNET_EVIDENCE_SIGNING_KEY"
 
 SUITE_HELP = """\
-Collect a suite that comes with the plugin: conformance or acceptance. May be repeated."""
+Collect a suite that comes with the plugin: conformance or acceptance, or acceptance/parity alone.
+May be repeated."""
 TARGET_HELP = """\
 The runtime under test: a target descriptor (TOML), or reference[:MUTANT-OR-VARIANT] for the
 built-in reference worker. Default: reference."""
@@ -135,7 +139,7 @@ class Settings:
     descriptor's claims count. `out` is None when no evidence is wanted.
     """
 
-    suites: tuple[SuiteName, ...]
+    suites: tuple[str, ...]
     target: str
     shard: str | None
     profiles: tuple[str, ...]
@@ -280,13 +284,13 @@ def _new(name: str, path: Path | None) -> Path | None:
     return path
 
 
-def _suites(names: tuple[str, ...]) -> tuple[SuiteName, ...]:
+def _suites(names: tuple[str, ...]) -> tuple[str, ...]:
     for name in names:
-        if name not in SUITES:
+        if name not in (*SUITES, *PARTS):
             raise pytest.UsageError(
-                f"--meshnet-suite: {name!r} is no suite: choose from {', '.join(SUITES)}"
+                f"--meshnet-suite: {name!r} is no suite: choose from {', '.join((*SUITES, *PARTS))}"
             )
-    return tuple(name for name in SUITES if name in names)
+    return tuple(name for name in (*SUITES, *PARTS) if name in names)
 
 
 def _one_of(name: str, text: str, known: tuple[T, ...]) -> T:

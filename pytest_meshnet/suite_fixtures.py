@@ -17,6 +17,7 @@ import pytest
 
 from pytest_meshnet.ledger.applicability import Fact
 from pytest_meshnet.options import Settings, settings
+from pytest_meshnet.parity.bench import ParityBench
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.runtime.codec_testee import CodecTestee
 from pytest_meshnet.runtime.descriptor import Descriptor, ShardSpec, load
@@ -25,7 +26,9 @@ from pytest_meshnet.runtime.probe import sends_grants
 from pytest_meshnet.runtime.shard import ShardUnderTest
 from pytest_meshnet.runtime.target import InProcess, Target, choose_shard
 from pytest_meshnet.runtime.transport import UnaryFailed
+from pytest_meshnet.suite import parity as parities
 from pytest_meshnet.suite.evidence import Attachments, attachments_of
+from pytest_meshnet.suite.parity import figures_of_lane
 
 # What the need "sessions<=64" of the ledger asks for.
 MOST_PLACES = 64
@@ -89,6 +92,8 @@ def connect(config: pytest.Config, claimed: frozenset[str]) -> Mapping[str, Fact
 
     `claimed` are the profiles for which Shards beside it must be there. Raises Refusal.
     """
+    if not descriptor_of(config).shards:
+        return {}  # a whole route is described, and made by the tests of parity
     target = connected(config)
     target.ensure_alive()
     seen = _observed(ShardUnderTest(target, f"probe-{target.run_tag}", 0))
@@ -178,7 +183,7 @@ def logs(config: pytest.Config) -> Mapping[str, str]:
 
 
 def disconnect(config: pytest.Config) -> str:
-    """End what `connect`, `small_shard`, `slow_shard`, `codec_testee` and the companions started.
+    """End what `connect` and the fixtures of this plugin started.
 
     Returns how one of them crashed after the last test that looked, or an empty text.
     """
@@ -186,6 +191,7 @@ def disconnect(config: pytest.Config) -> str:
     if _TESTEE in config.stash:
         config.stash[_TESTEE].dispose()
         del config.stash[_TESTEE]
+    parities.close(config)
     for key in (_SLOW, _SMALL, _TARGET):
         if key in config.stash:
             crash = config.stash[key].unseen_crash() or crash
@@ -221,6 +227,13 @@ def attachments(request: pytest.FixtureRequest) -> Attachments:
 def shard(request: pytest.FixtureRequest, target: Target) -> ShardUnderTest:
     """The Shard under test, with a trace of its own and session ids that no other test uses."""
     return examined(request, target)
+
+
+@pytest.fixture
+def parity(pytestconfig: pytest.Config) -> ParityBench:
+    """The routes of the target beside its oracle. Raises Refusal where none is described."""
+    mutant = _mutant_of(settings(pytestconfig))
+    return parities.bench_of(pytestconfig, descriptor_of(pytestconfig), mutant, _place())
 
 
 @pytest.fixture
@@ -352,7 +365,9 @@ __all__ = [
     "connect",
     "descriptor_of",
     "disconnect",
+    "figures_of_lane",
     "logs",
+    "parity",
     "relayed_shard",
     "relayed_slow_shard",
     "shard",

@@ -24,7 +24,7 @@ from pytest_meshnet.protocol.machines.worker import Worker
 if TYPE_CHECKING:
     from pytest_meshnet.runtime.descriptor import Descriptor, ShardSpec
 
-Kind = Literal["mutant", "suite-mutant", "testee-mutant", "variant"]
+Kind = Literal["mutant", "suite-mutant", "testee-mutant", "variant", "control"]
 
 _MODULES = (
     "pytest_meshnet.reference.mutants.wire",
@@ -51,6 +51,8 @@ _MODULES = (
     "pytest_meshnet.reference.mutants.bundles",
     "pytest_meshnet.reference.mutants.tails",
     "pytest_meshnet.reference.mutants.sidebands",
+    "pytest_meshnet.reference.mutants.parity",
+    "pytest_meshnet.reference.mutants.parity_controls",
     "pytest_meshnet.reference.granting",
     "pytest_meshnet.reference.variants",
     "pytest_meshnet.reference.variants_answers",
@@ -109,6 +111,11 @@ def testee_mutant(requirement: str) -> Callable[[C], C]:
 def variant(change: C) -> C:
     """Enter an honest worker that differs from the reference in what the protocol leaves free."""
     return _enter("variant", "", change)
+
+
+def control(change: C) -> C:
+    """Enter a negative control of parity that only some models have: no run of mutants tries it."""
+    return _enter("control", "", change)
 
 
 _BETWEEN_WORDS = re.compile(r"_|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")

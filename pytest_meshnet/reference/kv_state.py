@@ -64,6 +64,30 @@ class KvState:
         """Values of one layer of the model, a view [length, kv_heads, head_size]."""
         return self.buffer.rows[layer - self.first_layer, 1, : self.length]
 
+    def with_layer_of(self, other: object, layer: int) -> KvState:
+        """Return a state whose rows of one layer are those of `other`, as far as both go.
+
+        For the control that must be found; raises TypeError for a state of another kind.
+        """
+        if not isinstance(other, KvState):
+            raise TypeError(f"{type(other).__name__} holds no keys and values of these layers")
+        mixed = KvState(
+            self.first_layer, self.length, _copied(self.buffer, self.length, self.buffer.capacity)
+        )
+        common = min(self.length, other.length)
+        mixed.keys(layer)[:common] = other.keys(layer)[:common]
+        mixed.values(layer)[:common] = other.values(layer)[:common]
+        return mixed
+
+
+def _copied(buffer: KvBuffer, length: int, capacity: int) -> KvBuffer:
+    """A buffer for `capacity` rows that holds the first `length` of another."""
+    layers, _, _, kv_heads, head_size = buffer.rows.shape
+    copy = KvBuffer((layers, kv_heads, head_size), capacity)
+    copy.rows[:, :, :length] = buffer.rows[:, :, :length]
+    copy.tip = length
+    return copy
+
 
 def empty_state(first_layer: int, layers: int, kv_heads: int, head_size: int) -> KvState:
     """The state of nothing."""
@@ -76,9 +100,8 @@ def extended(state: KvState, count: int) -> KvState:
     length = state.length + count
     if state.buffer.claim(state.length, count):
         return KvState(state.first_layer, length, state.buffer)
-    layers, _, _, kv_heads, head_size = state.buffer.rows.shape
-    capacity = max(_FIRST_CAPACITY, 1 << (length - 1).bit_length())
-    buffer = KvBuffer((layers, kv_heads, head_size), capacity)
-    buffer.rows[:, :, : state.length] = state.buffer.rows[:, :, : state.length]
+    buffer = _copied(
+        state.buffer, state.length, max(_FIRST_CAPACITY, 1 << (length - 1).bit_length())
+    )
     buffer.tip = length
     return KvState(state.first_layer, length, buffer)

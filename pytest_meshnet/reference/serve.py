@@ -16,9 +16,8 @@ from pytest_meshnet.protocol.machines.events import ShardModel
 from pytest_meshnet.protocol.machines.session import ServedShard
 from pytest_meshnet.protocol.machines.worker import Worker
 from pytest_meshnet.protocol.tensors import DType
-from pytest_meshnet.reference.models import MODELS
+from pytest_meshnet.reference.models import BUILT_IN, ModelUnavailable
 from pytest_meshnet.reference.server import CannotListen, ShardServer
-from pytest_meshnet.reference.tiny_llama import TinyLlama, served_shard
 
 STALL_VARIABLE = "MESHNET_TEST_STALL_MS"
 
@@ -67,7 +66,7 @@ def _layer_range(
 @click.option(
     "--model",
     "model_name",
-    type=click.Choice(list(MODELS)),
+    type=click.Choice(list(BUILT_IN)),
     default="tiny-llama",
     show_default=True,
     help="Which built-in model.",
@@ -116,18 +115,21 @@ def serve(
 
     With MESHNET_TEST_STALL_MS in the environment each unit takes that many milliseconds.
     """
-    config = MODELS[model_name]
-    start, end = layers or (0, config.layers)
-    if end > config.layers:
+    built_in = BUILT_IN[model_name]
+    start, end = layers or (0, built_in.layers)
+    if end > built_in.layers:
         raise click.UsageError(
-            f"{model_name} has {config.layers} layers, --range asks for {start}:{end}: "
-            f"use at most 0:{config.layers}"
+            f"{model_name} has {built_in.layers} layers, --range asks for {start}:{end}: "
+            f"use at most 0:{built_in.layers}"
         )
     dtype = DType.parse(boundary)
-    served = served_shard(
-        config, start, end, dtype, max_sessions=max_sessions, max_context=max_context
-    )
-    worker, model = _built(mutant, served, TinyLlama(config, start, end, dtype))
+    try:
+        served, loaded = built_in.shard(
+            start, end, dtype, max_sessions=max_sessions, max_context=max_context
+        )
+        worker, model = _built(mutant, served, loaded)
+    except ModelUnavailable as error:
+        raise click.UsageError(str(error)) from error
     keep_heap()
     server = ShardServer(worker, model, _stall_seconds())
     try:

@@ -14,11 +14,10 @@ from time import perf_counter_ns
 
 import numpy as np
 
-from pytest_meshnet.protocol.additions.canonical import canonical_digest
-from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.machines.events import Outcome, Work
 from pytest_meshnet.protocol.machines.session import ServedShard
 from pytest_meshnet.protocol.tensors import DType, Tensor
+from pytest_meshnet.reference.fingerprints import built_in_fingerprint
 from pytest_meshnet.reference.index_share import (
     Picks,
     attended_positions,
@@ -121,6 +120,12 @@ class TinyLlama:
         if share is None or picks is None or share.across(work.end_layer) is None:
             return ()
         return (picks_tensor(picks),)
+
+    def final_norm(self, states: Tensor) -> Tensor:
+        """Apply the model's final norm to hidden states [1, n, hidden], as only a tail should."""
+        norm, _ = head_weights(self.config)
+        rows = self.normalized(states.to_float32(), norm)
+        return Tensor.from_float32(states.name, rows, states.dtype)
 
     def state_before(self, work: Work) -> KvState:
         """The state that `work` continues, which for stateless work is always empty."""
@@ -281,7 +286,13 @@ def served_shard(
 ) -> ServedShard:
     """What a worker that serves layers [start, end) of `config` says about itself."""
     return ServedShard(
-        fingerprint=_fingerprint(config, boundary_dtype),
+        fingerprint=built_in_fingerprint(
+            config.name,
+            source_digest=config.digest(),  # the seed is the content
+            architecture="tiny-llama",
+            layers=config.layers,
+            boundary_dtype=boundary_dtype,
+        ),
         start_layer=start,
         end_layer=config.layers if end is None else end,
         layer_count=config.layers,
@@ -294,38 +305,3 @@ def served_shard(
         index_share=index_share_of(config),
         input_scale=config.input_scale,
     )
-
-
-def _fingerprint(config: TinyLlamaConfig, boundary_dtype: DType) -> pb.Fingerprint:
-    """Digests over the same documents as for any artifact and recipe; the seed is the content."""
-    architecture = "tiny-llama"
-    artifact = {
-        "source_digest": config.digest(),
-        "architecture": architecture,
-        "architecture_digest": canonical_digest(architecture),
-        "layer_count": config.layers,
-    }
-    recipe = {
-        "weight_quantization": "float32",
-        "activation_dtype": boundary_dtype.name.lower(),
-        "compute_dtype": "float32",
-        "kv_dtype": "float32",
-        "kv_layout": "contiguous",
-        "tokenizer_revision": "none",
-        "architecture_adapter": architecture,
-        "backend_id": "numpy",
-        "runtime_version": "1",
-        "boundary_schema_version": 1,
-        "protocol_schema_version": 1,
-    }
-    return pb.Fingerprint(
-        model_artifact_digest=_domain_digest("meshnet.model-artifact.v1", artifact),
-        runtime_recipe_digest=_domain_digest("meshnet.runtime-recipe.v1", recipe),
-        recipe_id=f"{config.name}-{boundary_dtype.name.lower()}",
-        recipe_version="1",
-        catalogue_version="reference-1",
-    )
-
-
-def _domain_digest(domain: str, body: object) -> str:
-    return canonical_digest({"domain": domain, "body": body})

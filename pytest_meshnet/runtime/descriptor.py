@@ -15,6 +15,7 @@ from pytest_meshnet.protocol.additions.sideband import IndexShare
 from pytest_meshnet.protocol.tensors import DType
 from pytest_meshnet.runtime.errors import Refusal
 from pytest_meshnet.runtime.model_facts import ModelFacts
+from pytest_meshnet.runtime.route_spec import OracleSpec, RouteSpec, read_oracle, read_route
 
 if TYPE_CHECKING:
     import numpy as np
@@ -103,6 +104,7 @@ class Descriptor:
     `artifacts` maps each model artifact that it is configured with to its SHA-256 hex;
     `publishes_prompts` says whether evidence may hold prompts, and not only their digests.
     `codec` starts the codec testee, where the runtime has one.
+    `shards` may be empty where only a whole `route` is described.
     """
 
     name: str
@@ -118,6 +120,8 @@ class Descriptor:
     digest: str
     folder: Path
     codec: Launch | None = None
+    route: RouteSpec | None = None
+    oracle: OracleSpec | None = None
 
     @property
     def can_launch(self) -> bool:
@@ -146,11 +150,15 @@ def _reference(name: str, small: bool) -> Descriptor:
     descriptor = _read(folder("fixtures") / "targets" / file)
     if not name:
         return descriptor
-    shards = tuple(_with_arguments(shard, ("--mutant", name)) for shard in descriptor.shards)
-    digest = hashlib.sha256(f"{descriptor.digest}:{name}".encode()).hexdigest()
-    codec = _extended(descriptor.codec, ("--mutant", name))
-    name = f"{descriptor.name}:{name}"
-    return replace(descriptor, name=name, shards=shards, digest=digest, codec=codec)
+    extra = ("--mutant", name)
+    return replace(
+        descriptor,
+        name=f"{descriptor.name}:{name}",
+        shards=tuple(_with_arguments(shard, extra) for shard in descriptor.shards),
+        codec=_extended(descriptor.codec, extra),
+        route=_with_mutant(descriptor.route, extra),
+        digest=hashlib.sha256(f"{descriptor.digest}:{name}".encode()).hexdigest(),
+    )
 
 
 def _with_arguments(shard: ShardSpec, extra: Command) -> ShardSpec:
@@ -162,6 +170,10 @@ def _extended(launch: Launch | None, extra: Command) -> Launch | None:
     return None if launch is None else replace(launch, command=launch.command + extra)
 
 
+def _with_mutant(route: RouteSpec | None, extra: Command) -> RouteSpec | None:
+    return None if route is None else replace(route, start=route.start + extra)
+
+
 def _read(path: Path) -> Descriptor:
     data = path.read_bytes()
     try:
@@ -169,13 +181,18 @@ def _read(path: Path) -> Descriptor:
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise Refusal(f"{path} is not TOML: {error}") from None
     _validate(document, path)
+    model = _model(document["model"], path) if "model" in document else None
+    route = None
+    if "route" in document:
+        route = read_route(document["route"], model.layers if model else None, path)
+    oracle = read_oracle(document["oracle"], path.parent) if "oracle" in document else None
     return Descriptor(
         name=document["name"],
         vendor=document["vendor"],
         version=document["version"],
         profiles=tuple(document["profiles"]),
-        shards=tuple(_shard(entry, path) for entry in document["shards"]),
-        model=_model(document["model"], path) if "model" in document else None,
+        shards=tuple(_shard(entry, path) for entry in document.get("shards", ())),
+        model=model,
         tolerances={**DEFAULT_TOLERANCES, **_tolerances(document.get("tolerances", {}))},
         time=TimeLimits(**{k: float(v) for k, v in document.get("time", {}).items()}),
         artifacts={one["name"]: one["sha256"] for one in document.get("artifacts", ())},
@@ -183,6 +200,8 @@ def _read(path: Path) -> Descriptor:
         digest=hashlib.sha256(data).hexdigest(),
         folder=path.resolve().parent,
         codec=_launch(document["codec"], "command") if "codec" in document else None,
+        route=route,
+        oracle=oracle,
     )
 
 

@@ -230,6 +230,19 @@ class Target:
         if not seen:
             raise lost
 
+    def revive(self) -> None:
+        """Start a runtime again that ended, for whatever reason; leave one that serves alone.
+
+        Raises TargetLost for an endpoint that does not answer, and Refusal.
+        """
+        if self._running is not None:
+            self._running.wait_for_exit(0)
+            if self._running.exit_code is not None:
+                self.close()
+                self.connect()
+        elif isinstance(lost := self.loss("Health"), TargetLost):
+            raise lost
+
     def loss(self, what: str) -> Exception | None:
         """Why nothing answers: TargetLost, a crash as Nonconformance, or None when it does answer.
 

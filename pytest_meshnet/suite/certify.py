@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 PLUGINS = ("meshnet", "timeout", "xdist", "hypothesispytest")
 """Every plugin of a certificate run, by entry point: so pytest knows its version as well."""
 
+_SUITES = ("--meshnet-suite=conformance", "--meshnet-suite=acceptance/parity")
+"""What a certificate is about: every requirement of the ledger has its tests there."""
+
 _CODES = {int(pytest.ExitCode.USAGE_ERROR): REFUSED}
 
 
@@ -82,7 +85,7 @@ def arguments(order: Order) -> list[str]:
     told = [f"{flag}={value}" for flag, value in chosen.items() if value is not None]
     told += [f"--meshnet-profile={one}" for one in order.profiles]
     told += [] if order.processes is None else [f"-n{order.processes}"]
-    return [*own_configuration(), "--meshnet-suite=conformance", "--meshnet-certificate", *told]
+    return [*own_configuration(), *_SUITES, "--meshnet-certificate", *told]
 
 
 def own_configuration() -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_meshnet import layout, markers
-from pytest_meshnet.options import SUITES, SuiteName
+from pytest_meshnet.options import SUITES
 from pytest_meshnet.suite import session as sessions
 from pytest_meshnet.suite import target as targets
 
@@ -77,7 +77,7 @@ def test_id(item: pytest.Item) -> str:
     return item.stash.setdefault(_TEST_ID, item.nodeid)
 
 
-def address(config: pytest.Config, suites: tuple[SuiteName, ...]) -> bool:
+def address(config: pytest.Config, suites: tuple[str, ...]) -> bool:
     """Make the suites what pytest collects; return whether every test of them was asked for.
 
     Without arguments of its own the run is about the suites alone. An argument inside a suite,
@@ -86,9 +86,9 @@ def address(config: pytest.Config, suites: tuple[SuiteName, ...]) -> bool:
     """
     whole = True
     given = config.args if config.args_source is config.ArgsSource.ARGS else []
-    arguments = [_located(argument, config.invocation_params.dir, suites) for argument in given]
+    arguments = [_located(argument, config.invocation_params.dir) for argument in given]
     for name in suites:
-        folder = layout.folder(name)
+        folder = layout.part(name)
         if any(folder in Path(argument.partition("::")[0]).parents for argument in arguments):
             whole = False
         else:
@@ -97,10 +97,10 @@ def address(config: pytest.Config, suites: tuple[SuiteName, ...]) -> bool:
     return whole
 
 
-def _located(argument: str, called_in: Path, suites: tuple[SuiteName, ...]) -> str:
+def _located(argument: str, called_in: Path) -> str:
     path, colons, names = argument.partition("::")
     given = called_in / path
-    for suite in suites:
+    for suite in SUITES:
         if Path(path).parts[:1] == (suite,) and not given.exists():
             given = layout.folder(suite).joinpath(*Path(path).parts[1:])
     return f"{given}{colons}{names}" if given.exists() else argument

@@ -31,8 +31,9 @@ def test_a_certificate_run_has_its_own_configuration_and_names_its_plugins():
     assert told[:4] == ["-c", f"{folder}/certify.ini", f"--rootdir={folder.parent}", "--noconftest"]
     plugins = [told[n + 1] for n, word in enumerate(told) if word == "-p"]
     assert plugins == ["meshnet", "timeout", "xdist", "hypothesispytest"]
-    assert told[-3:] == [
+    assert told[-4:] == [
         "--meshnet-suite=conformance",
+        "--meshnet-suite=acceptance/parity",
         "--meshnet-certificate",
         "--meshnet-target=reference",
     ]

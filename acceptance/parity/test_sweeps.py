@@ -1,0 +1,69 @@
+"""PARITY-03, PARITY-04: tokens hold for every cut, chunking and number of sessions, for long."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_meshnet.parity.bench import ParityBench
+from pytest_meshnet.parity.lanes import flips
+from pytest_meshnet.protocol.tensors import DType
+
+from .judging import check
+
+pytestmark = pytest.mark.timeout(900)
+
+SESSIONS = 100
+SHORT = 2
+"""Greedy tokens of each of the hundred sessions between: enough for a decode step."""
+
+
+@pytest.mark.requirement("PARITY-03")
+def test_tokens_hold_for_every_cut_and_chunk_bound(parity: ParityBench) -> None:
+    """Chunks of 1, 7 and 128 tokens at every cut, against an oracle that is chunked alike."""
+    found = [
+        f"{record.label}, chunks of {bound}: {line}"
+        for record in parity.exact_records()
+        for bound, comparisons in record.chunked.items()
+        for line in flips(comparisons)
+    ]
+    check(found, "the oracle's tokens whatever the chunks", "look at masks and first positions")
+
+
+@pytest.mark.requirement("PARITY-03")
+def test_tokens_hold_for_one_two_and_four_sessions_at_once(parity: ParityBench) -> None:
+    """Every session has a unit under way on each Shard while the others have theirs."""
+    found = [
+        f"{record.label}, {sessions} at once: {line}"
+        for record in parity.exact_records()
+        for sessions, comparisons in record.together.items()
+        for line in flips(comparisons)
+    ]
+    check(found, "each session's own tokens", "look for state that two sessions share")
+
+
+@pytest.mark.requirement("PARITY-04")
+def test_parity_holds_right_after_a_start_and_again_after_a_hundred_sessions(
+    parity: ParityBench,
+) -> None:
+    """A fresh route, the corpus, a hundred short sessions, the corpus again."""
+    if parity.engine is not None:
+        generator = parity.engine
+    else:
+        plan = parity.plans(parity.seam.spec.dtypes[0])[-1]
+        parity.seam.forget(plan)
+        generator = parity.route(plan)
+    names = list(parity.corpus)
+    exactly = parity.is_whole or parity.seam.spec.dtypes[0] is DType.FLOAT32
+    first = parity.compared(generator)
+    check(flips(first) if exactly else [], "the oracle's tokens right after a start")
+    for number in range(SESSIONS):
+        generator.generate(parity.corpus[names[number % len(names)]], SHORT)
+    later = parity.compared(generator)
+    found = flips(later) if exactly else []
+    found += [
+        f"{name}: largest logit error {later[name].max_error:.4g} after {SESSIONS} sessions, "
+        f"{first[name].max_error:.4g} before"
+        for name in first
+        if later[name].max_error > 2 * first[name].max_error + 1e-4
+    ]
+    check(found, "the tokens and errors of a fresh start", "look for caches that outlive sessions")

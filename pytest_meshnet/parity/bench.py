@@ -1,0 +1,192 @@
+"""One parity run: the routes of a descriptor beside its oracle, over one corpus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from pytest_meshnet.parity.calibration import Calibration
+from pytest_meshnet.parity.controls import Control, controlled
+from pytest_meshnet.parity.corpus import Corpus
+from pytest_meshnet.parity.lanes import EXACT_TOKENS
+from pytest_meshnet.parity.metrics import Comparison, compare
+from pytest_meshnet.parity.record import CHUNK_BOUNDS, SESSIONS, SWEEP_TOKENS, RouteRecord
+from pytest_meshnet.protocol.tensors import DType
+from pytest_meshnet.runtime.errors import Nonconformance, NotProvoked
+from pytest_meshnet.runtime.generation import Generation, Generator
+from pytest_meshnet.runtime.route import Route
+from pytest_meshnet.runtime.route_making import RouteMaker, RoutePlan
+from pytest_meshnet.runtime.route_spec import OracleSpec
+
+Progress = Callable[[str, int, int], None]
+"""Told what is measured now, how many routes are done, and how many there are."""
+
+
+def _silent(what: str, done: int, total: int) -> None:
+    del what, done, total
+
+
+_Key = tuple[tuple[int, ...], int, int | None]
+
+ENGINE = "the whole model"
+
+
+@dataclass(slots=True)
+class ParityBench:
+    """The routes under test, the oracle, and what was measured so far.
+
+    `engine` stands in the place of a route where a whole model behind an API is examined; `maker`
+    is None then. `calibration` is None where no figures are kept with the model.
+    """
+
+    maker: RouteMaker | None
+    engine: Generator | None
+    oracle: Generator
+    spec: OracleSpec
+    corpus: Corpus
+    calibration: Calibration | None
+    report: Progress = _silent
+    _known: dict[_Key, Generation] = field(default_factory=dict)
+    _records: dict[RoutePlan | None, RouteRecord] = field(default_factory=dict)
+
+    # What there is to examine ------------------------------------------------------------------
+
+    @property
+    def seam(self) -> RouteMaker:
+        """The maker of routes. Raises NotProvoked for a whole model, which has no seam."""
+        if self.maker is None:
+            raise NotProvoked("a whole model behind an API has no seam")
+        return self.maker
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a whole model behind an API is examined instead of a route."""
+        return self.engine is not None
+
+    def plans(self, dtype: DType) -> list[RoutePlan]:
+        """The routes to examine in a boundary dtype. Raises NotProvoked when it is not offered."""
+        if dtype not in self.seam.spec.dtypes:
+            raise NotProvoked(f"the route offers no boundary in {dtype.name.lower()}")
+        return self.seam.plans(dtype)
+
+    @property
+    def production_dtype(self) -> DType:
+        """The declared activation dtype: the last one offered that is not float32.
+
+        Raises NotProvoked when there is none.
+        """
+        narrow = [one for one in self.seam.spec.dtypes if one is not DType.FLOAT32]
+        if not narrow:
+            raise NotProvoked("the route offers no boundary narrower than float32")
+        return narrow[-1]
+
+    # What was measured -------------------------------------------------------------------------
+
+    def exact_records(self) -> list[RouteRecord]:
+        """Every route on the float32 lane, each measured once; an engine as it is."""
+        return self._measured(None if self.is_whole else self.plans(DType.FLOAT32))
+
+    def production_records(self) -> list[RouteRecord]:
+        """Every route in the production dtype, each measured once; an engine as it is."""
+        return self._measured(None if self.is_whole else self.plans(self.production_dtype))
+
+    def _measured(self, plans: Sequence[RoutePlan] | None) -> list[RouteRecord]:
+        wanted: Sequence[RoutePlan | None] = [None] if plans is None else plans
+        for number, plan in enumerate(wanted):
+            self.report(str(plan or ENGINE), number, len(wanted))
+            if plan not in self._records:
+                self._records[plan] = self._measure(plan)
+        self.report("", len(wanted), len(wanted))
+        return [self._records[plan] for plan in wanted]
+
+    def _measure(self, plan: RoutePlan | None) -> RouteRecord:
+        generator = self.engine if plan is None else self.route(plan)
+        assert generator is not None, "an engine or a route is examined"
+        made = {name: generator.generate(ids, EXACT_TOKENS) for name, ids in self.corpus.items()}
+        swept = plan is None or plan.dtype is DType.FLOAT32
+        return RouteRecord(
+            label=str(plan or ENGINE),
+            ranges=plan.ranges if plan else (),
+            whole={name: compare(one, self.expected(one.prompt)) for name, one in made.items()},
+            chunked=self._chunked(generator) if swept else {},
+            together=self._together(generator) if swept else {},
+            work=tuple(work for one in made.values() for work in one.work),
+            epochs=max(one.epochs for one in made.values()),
+        )
+
+    def _chunked(self, generator: Generator) -> dict[int, dict[str, Comparison]]:
+        name = max(self.corpus, key=lambda one: len(self.corpus[one]))
+        return {
+            bound: self.compared(
+                generator, prompts=[name], count=SWEEP_TOKENS, chunk_tokens=bound, alike=True
+            )
+            for bound in CHUNK_BOUNDS
+        }
+
+    def _together(self, generator: Generator) -> dict[int, dict[str, Comparison]]:
+        names = list(self.corpus)
+        return {
+            sessions: self.compared_together(
+                generator, [names[i % len(names)] for i in range(sessions)], SWEEP_TOKENS
+            )
+            for sessions in SESSIONS
+        }
+
+    def route(self, plan: RoutePlan) -> Route:
+        """The running route of a plan."""
+        return self.seam.make(plan)
+
+    def expected(
+        self, prompt: Sequence[int], count: int = EXACT_TOKENS, chunk_tokens: int | None = None
+    ) -> Generation:
+        """The oracle's generation, asked for once. `chunk_tokens` chunks the oracle alike."""
+        key = (tuple(prompt), count, chunk_tokens)
+        if key not in self._known:
+            self._known[key] = self.oracle.generate(prompt, count, chunk_tokens=chunk_tokens)
+        return self._known[key]
+
+    def compared(
+        self,
+        generator: Generator,
+        *,
+        prompts: Sequence[str] | None = None,
+        count: int = EXACT_TOKENS,
+        chunk_tokens: int | None = None,
+        alike: bool = False,
+    ) -> dict[str, Comparison]:
+        """Compare a generator with the oracle on the corpus, or on `prompts` of it by name.
+
+        `alike` has the oracle prefill in the same chunks, where its bits are asked for.
+        """
+        return {
+            name: compare(
+                generator.generate(self.corpus[name], count, chunk_tokens=chunk_tokens),
+                self.expected(self.corpus[name], count, chunk_tokens if alike else None),
+            )
+            for name in (self.corpus if prompts is None else prompts)
+        }
+
+    def controlled(self, control: Control, dtype: DType) -> dict[str, Comparison] | None:
+        """Compare a route with a negative control at work; None when its Shards refuse it.
+
+        What a Shard refuses is found already, before any number is looked at.
+        """
+        try:
+            return self.compared(controlled(self.seam, control, dtype))
+        except Nonconformance:
+            return None
+
+    def compared_together(
+        self, generator: Generator, prompts: Sequence[str], count: int = EXACT_TOKENS
+    ) -> dict[str, Comparison]:
+        """Compare several sessions that run at once. A prompt may be named several times."""
+        made = generator.generate_together([self.corpus[name] for name in prompts], count)
+        return {
+            f"{name} (session {number})": compare(one, self.expected(one.prompt, count))
+            for number, (name, one) in enumerate(zip(prompts, made, strict=True), start=1)
+        }
+
+    def close(self) -> None:
+        """End everything that was started."""
+        if self.maker is not None:
+            self.maker.close()

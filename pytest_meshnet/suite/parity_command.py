@@ -1,0 +1,110 @@
+"""`pytest-meshnet parity`: calibrating the bound on the logit error, and keeping an oracle."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+if TYPE_CHECKING:
+    from pytest_meshnet.parity.bench import ParityBench
+    from pytest_meshnet.parity.calibration import Calibration
+
+REFUSED = 2
+
+
+@click.group()
+def parity() -> None:
+    """What parity runs need to be prepared once for each model."""
+
+
+@parity.command()
+@click.option(
+    "--target",
+    default="reference",
+    show_default=True,
+    metavar="FILE",
+    help="A descriptor with a route and an oracle.",
+)
+@click.option("--small", is_flag=True, help="The small model of the reference, in this process.")
+@click.option("--bound", type=float, metavar="LOGITS", help="Check this bound instead of choosing.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Where the figures go.  [default: the descriptor's oracle.calibration]",
+)
+def calibrate(*, target: str, small: bool, bound: float | None, out: Path | None) -> NoReturn:
+    """Measure honest routes and negative controls, and keep the bound between them.
+
+    Exit code 1: no bound separates them; 2: refused.
+    """
+    from pytest_meshnet.parity.calibration import NoSeparation
+    from pytest_meshnet.runtime.errors import Refusal
+
+    try:
+        found, place = _calibrated(target, small, bound)
+        path = out or place
+        if path is None:
+            raise Refusal("the descriptor names no oracle.calibration: pass --out FILE")
+        found.write(path)
+    except Refusal as refusal:
+        click.echo(f"refused: {refusal.message}", err=True)
+        sys.exit(REFUSED)
+    except NoSeparation as error:
+        click.echo(f"no bound: {error}", err=True)
+        sys.exit(1)
+    click.echo(_text(found))
+    sys.exit(0)
+
+
+def _calibrated(target: str, small: bool, bound: float | None) -> tuple[Calibration, Path | None]:
+    from pytest_meshnet.options import DEFAULT_SEED
+    from pytest_meshnet.parity.calibrating import measure
+    from pytest_meshnet.runtime.descriptor import load
+    from pytest_meshnet.runtime.errors import Refusal
+    from pytest_meshnet.suite.parity import in_process_shards, open_bench
+
+    descriptor = load(target, small=small)
+    if descriptor.oracle is None:
+        raise Refusal(f"{descriptor.name} describes no route with an oracle: add both")
+    # Old figures may be missing or wrong: they are about to be made anew.
+    fresh = replace(descriptor.oracle, calibration=None)
+    bench = open_bench(
+        replace(descriptor, oracle=fresh),
+        DEFAULT_SEED,
+        in_process=in_process_shards(descriptor, "") if small else None,
+    )
+    try:
+        with _progress(bench):
+            found = measure(bench, descriptor.oracle.model or descriptor.name, bound)
+    finally:
+        bench.close()
+    return found, descriptor.oracle.calibration
+
+
+@contextmanager
+def _progress(bench: ParityBench) -> Iterator[None]:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("parity", total=None)
+
+        def report(what: str, done: int, total: int) -> None:
+            bar.update(task, description=what or "done", completed=done, total=total)
+
+        bench.report = report
+        yield
+
+
+def _text(found: Calibration) -> str:
+    lines = [f"{found.model} in {found.dtype}: bound {found.bound:.4g}"]
+    lines += [f"  honest   {error:<10.4g} {name}" for name, error in found.honest.items()]
+    lines += [f"  control  {error:<10.4g} {name}" for name, error in found.controls.items()]
+    return "\n".join(lines)
