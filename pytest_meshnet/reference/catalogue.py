@@ -24,7 +24,7 @@ from pytest_meshnet.protocol.machines.worker import Worker
 if TYPE_CHECKING:
     from pytest_meshnet.runtime.descriptor import Descriptor, ShardSpec
 
-Kind = Literal["mutant", "suite-mutant", "testee-mutant", "variant", "control"]
+Kind = Literal["mutant", "suite-mutant", "testee-mutant", "variant", "testee-variant", "control"]
 
 _MODULES = (
     "pytest_meshnet.reference.mutants.wire",
@@ -57,6 +57,7 @@ _MODULES = (
     "pytest_meshnet.reference.variants",
     "pytest_meshnet.reference.variants_answers",
     "pytest_meshnet.reference.variants_limits",
+    "pytest_meshnet.reference.variants_testee",
 )
 
 
@@ -106,6 +107,11 @@ def suite_mutant(requirement: str) -> Callable[[C], C]:
 def testee_mutant(requirement: str) -> Callable[[C], C]:
     """Enter a patch of the codec testee that must fail the tests of `requirement` on it."""
     return lambda change: _enter("testee-mutant", requirement, change)
+
+
+def testee_variant(change: C) -> C:
+    """Enter a patch of the codec testee that changes only what its contract leaves free."""
+    return _enter("testee-variant", "", change)
 
 
 def variant(change: C) -> C:
@@ -190,15 +196,15 @@ def build_small(
 
 def apply_suite_mutant(name: str) -> None:
     """Patch this process when `name` is a suite mutant; do nothing for any other entry."""
-    _apply(name, "suite-mutant")
+    _apply(name, ("suite-mutant",))
 
 
-def apply_testee_mutant(name: str) -> None:
-    """Patch this process when `name` is a testee mutant; do nothing for any other entry."""
-    _apply(name, "testee-mutant")
+def apply_to_testee(name: str) -> None:
+    """Patch this process when `name` is a mutant or variant of the testee, and else do nothing."""
+    _apply(name, ("testee-mutant", "testee-variant"))
 
 
-def _apply(name: str, kind: Kind) -> None:
+def _apply(name: str, kinds: tuple[Kind, ...]) -> None:
     found = entry(name)
-    if found.kind == kind and not isinstance(found.change, type):
+    if found.kind in kinds and not isinstance(found.change, type):
         found.change()

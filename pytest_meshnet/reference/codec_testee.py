@@ -161,12 +161,12 @@ def serve(source: BinaryIO, sink: BinaryIO) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Serve standard input and output, as the mutant that `--mutant` names."""
+    """Serve standard input and output, as the mutant or variant that `--mutant` names."""
     if arguments:
-        from pytest_meshnet.reference.catalogue import apply_testee_mutant
+        from pytest_meshnet.reference.catalogue import apply_to_testee
 
         _, name = arguments
-        apply_testee_mutant(name)
+        apply_to_testee(name)
     return serve(sys.stdin.buffer, sys.stdout.buffer)
 
 

@@ -61,7 +61,7 @@ def mutants(
     chosen = _chosen(ids)
     if listing:
         for one in chosen:
-            click.echo(f"{one.kind:<14}{one.requirement:<12}{one.name}: {one.text}")
+            click.echo(f"{one.kind:<15}{one.requirement:<12}{one.name}: {one.text}")
         sys.exit(0)
     sys.exit(_run(chosen, processes, file, whole=not designated))
 

@@ -32,6 +32,9 @@ Fate = Literal[
 GOOD: frozenset[Fate] = frozenset({"killed", "passed"})
 """What must become of every mutant and of every variant."""
 
+VARIANTS = ("variant", "testee-variant")
+_ON_TESTEE = ("testee-mutant", "testee-variant")
+
 _NOT_EXAMINED = ("not-claimed", "not-applicable", "not-run")
 
 
@@ -74,7 +77,7 @@ def judged(
     failing = [one for one in ran if one.kind != "passed"]
     own = [one for one in failing if one.test in designated]
     found = [one for one in own if one.kind == "nonconformance"]
-    if mutant.kind == "variant":
+    if mutant.kind in VARIANTS:
         return _variant(mutant, endings, ran, designated, seconds)
     fate: Fate = "SURVIVED" if ran else "no test"
     if failing:
@@ -118,19 +121,17 @@ def _variant(
 def designated(mutant: Entry, tests: Iterable[PlannedTest], ledger: Ledger) -> list[str]:
     """The tests that must kill a mutant, one of a testee on the testee and any other elsewhere.
 
-    Of a variant: those of every MUST of a runtime.
+    Of a variant: those of every MUST of a runtime, or of a codec testee.
     """
+    if mutant.kind == "testee-variant":
+        return [one.test for one in tests if one.testee]
     if mutant.kind == "variant":
         return [one.test for one in tests if _of_runtimes(one, ledger) and _of_a_must(one, ledger)]
     return [
         one.test
         for one in tests
-        if mutant.requirement in one.requirements and one.testee == _breaks_testee(mutant)
+        if mutant.requirement in one.requirements and one.testee == (mutant.kind in _ON_TESTEE)
     ]
-
-
-def _breaks_testee(mutant: Entry) -> bool:
-    return mutant.kind == "testee-mutant"
 
 
 def bystanders(mutant: Entry, tests: Iterable[PlannedTest], ledger: Ledger) -> list[str]:
@@ -138,6 +139,8 @@ def bystanders(mutant: Entry, tests: Iterable[PlannedTest], ledger: Ledger) -> l
 
     Of a variant: the tests of a runtime that speak for no MUST.
     """
+    if mutant.kind == "testee-variant":
+        return []
     if mutant.kind == "variant":
         return [
             one.test for one in tests if _of_runtimes(one, ledger) and not _of_a_must(one, ledger)
@@ -147,7 +150,7 @@ def bystanders(mutant: Entry, tests: Iterable[PlannedTest], ledger: Ledger) -> l
         one.test
         for one in tests
         if mutant.requirement not in one.requirements
-        and one.testee == _breaks_testee(mutant)
+        and one.testee == (mutant.kind in _ON_TESTEE)
         and any(
             (other.profile, other.subject) == (broken.profile, broken.subject)
             for other in map(ledger.get, one.requirements)

@@ -68,6 +68,8 @@ def _orders(
         # Once more with zstd offered, or one that compresses would do so in few tests.
         plain = Order(mutant.name, "in-process", (*own, *others))
         return [plain, replace(plain, offer="zstd")]
+    if mutant.kind == "testee-variant":
+        return [Order(mutant.name, "in-process", tuple(own))]
     if not _PROCESS_NEEDS.intersection(ledger.get(mutant.requirement).needs):
         return [Order(mutant.name, "in-process", (*own, *others), first_finding=not others)]
     apart = [
@@ -79,7 +81,7 @@ def _orders(
 
 def _batches(mutants: Sequence[Entry]) -> Iterator[list[Entry]]:
     """A suite mutant patches its process, a variant runs for long: each has one of its own."""
-    sharing = ("mutant", "testee-mutant")
+    sharing = ("mutant", "testee-mutant", "testee-variant")
     yield from ([one] for one in mutants if one.kind not in sharing)
     shared = [one for one in mutants if one.kind in sharing]
     yield from (shared[start : start + BATCH] for start in range(0, len(shared), BATCH))

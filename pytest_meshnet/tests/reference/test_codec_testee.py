@@ -100,3 +100,38 @@ def test_every_requirement_that_runs_on_a_testee_has_a_mutant_of_it() -> None:
     broken = {one.requirement for one in entries() if one.kind == "testee-mutant"}
     codec = {f"CODEC-{number:02}" for number in range(1, 12)}
     assert broken == codec | {"WIRE-03", "WIRE-04", "WIRE-05", "WIRE-07"}
+
+
+def _frame(request: testee.CodecRequest) -> bytes:
+    data = request.SerializeToString()
+    return len(data).to_bytes(4, "little") + data
+
+
+def _probes() -> bytes:
+    """A refusal, a value told as JSON, a compressed tensor, and a bundle at its payload's size."""
+    wrong = (malformed.corpus_folder() / "zstd-frame-cut-short.binpb").read_bytes()
+    right = (malformed.corpus_folder() / "correct.binpb").read_bytes()
+    report = (folder("goldens") / "capability_report.binpb").read_bytes()
+    plain = testee.PlainTensor(name="t", dtype=6, shape=[900], data=b"abc" * 300)
+    encoding = testee.Encoding(
+        tensors=[plain], compression=2, checksum_algorithm=2, fragment_bytes=1000
+    )
+    bundle, whole = "TensorBundle", 4 << 20
+    requests = (
+        testee.CodecRequest(task=4, message=bundle, data=wrong, max_chunk_bytes=whole),
+        testee.CodecRequest(task=2, message="CapabilityReport", data=report),
+        testee.CodecRequest(task=5, encoding=encoding, max_chunk_bytes=whole),
+        testee.CodecRequest(task=4, message=bundle, data=right, max_chunk_bytes=2048),
+    )
+    return b"".join(map(_frame, requests))
+
+
+VARIANTS = [one.name for one in entries() if one.kind == "testee-variant"]
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_variant_of_the_testee_answers_otherwise_or_writes_otherwise(name: str) -> None:
+    command = [sys.executable, "-m", "pytest_meshnet.reference.codec_testee", "--mutant", name]
+    bent = subprocess.run(command, input=_probes(), capture_output=True)
+    assert (bent.returncode, bent.stderr) == (0, b"")
+    assert (bent.stdout == _answers(_probes())) == (name == "testee-that-writes-byte-by-byte")
