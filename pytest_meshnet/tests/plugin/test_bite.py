@@ -9,7 +9,7 @@ from pytest_meshnet.ledger.requirements import Ledger
 from pytest_meshnet.ledger.status import PlannedTest
 from pytest_meshnet.reference.catalogue import entry
 from pytest_meshnet.suite.bite.command import mutants
-from pytest_meshnet.suite.bite.fate import Bite, Ending, bystanders, judged
+from pytest_meshnet.suite.bite.fate import Bite, Ending, bystanders, designated, judged
 from pytest_meshnet.suite.bite.matrix import bite
 
 DUPLICATE = (
@@ -145,3 +145,20 @@ def test_the_list_names_requirement_and_docstring() -> None:
     answer = CliRunner().invoke(mutants, ["--list", "IDEM-06"])
     assert answer.exit_code == 0
     assert "demands-the-next-step: A step number that leaves a gap is refused." in answer.output
+
+
+def test_a_mutant_of_a_testee_is_killed_on_the_testee_and_one_of_the_suite_elsewhere() -> None:
+    ledger = Ledger.load()
+    plan = [
+        PlannedTest("ours", ("CODEC-06",)),
+        PlannedTest("theirs", ("CODEC-06",), testee=True),
+        PlannedTest("our other", ("CODEC-05",)),
+        PlannedTest("their other", ("CODEC-05",), testee=True),
+    ]
+    of_suite, of_testee = entry("codec-that-takes-big-endian"), "testee-codec-that-takes-big-endian"
+    assert designated(of_suite, plan, ledger) == ["ours"]
+    assert bystanders(of_suite, plan, ledger) == ["our other"]
+    assert designated(entry(of_testee), plan, ledger) == ["theirs"]
+    assert bystanders(entry(of_testee), plan, ledger) == ["their other"]
+    assert designated(entry("testee-without-rules"), plan, ledger) == ["theirs", "their other"]
+    assert designated(entry("one-session"), plan, ledger) == []

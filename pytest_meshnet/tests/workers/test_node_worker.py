@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from pytest_meshnet.layout import folder
+from pytest_meshnet.runtime.launch import free_port
 
 NODE = folder("fixtures") / "workers" / "node"
 MISSING = [tool for tool in ("node", "npm") if shutil.which(tool) is None]
@@ -68,6 +71,35 @@ def test_a_fault_planted_in_it_is_found(tmp_path: Path) -> None:
     failed = {line.split()[1] for line in done.stdout.splitlines() if line.startswith("FAILED ")}
     assert done.returncode == 1, done.stdout[-3000:]
     assert "DECODE-02" in failed
+
+
+def test_two_starts_at_once_install_one_whole_folder(cache: Path) -> None:
+    """Each becomes a worker that serves until it is ended."""
+    command = ["bash", str(NODE / "start.sh"), sys.executable]
+    started = [
+        subprocess.Popen([*command, f"127.0.0.1:{free_port()}"], stderr=subprocess.DEVNULL)
+        for _ in range(2)
+    ]
+    try:
+        for one in started:
+            _wait_until_node_runs(one)
+        (ready,) = cache.iterdir()
+        assert (ready / "node_modules").is_dir()
+        assert [one.poll() for one in started] == [None, None]
+    finally:
+        for one in started:
+            one.terminate()
+            one.wait(10)
+
+
+def _wait_until_node_runs(started: subprocess.Popen[bytes]) -> None:
+    """Wait until the shell has become node."""
+    until = time.monotonic() + 200
+    while b"worker.mjs" not in Path(f"/proc/{started.pid}/cmdline").read_bytes():
+        assert started.poll() is None, "the start command ended"
+        assert time.monotonic() < until, "the start command did not become node"
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            started.wait(0.1)
 
 
 def test_every_file_of_it_has_at_most_eighty_lines() -> None:
