@@ -58,6 +58,11 @@ class Chart:
     bottom: int = HEIGHT - _BOTTOM
 
 
+def plain(value: float) -> str:
+    """Write a number as a person does: no exponent for thousands, four digits below."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
 Scale = Callable[[float], float]
 
 
@@ -70,7 +75,7 @@ def scatter(
     xs, ys = zip(*points, strict=True)
     x, x_ticks = _scale(min(xs), max(xs), _LEFT + 8, WIDTH - _RIGHT - 8)
     y, y_ticks = _scale(min(ys), max(ys), HEIGHT - _BOTTOM - 8, _TOP + 8)
-    dots = tuple(Dot(x(one), y(other), f"{one:g}, {other:.4g}") for one, other in points)
+    dots = tuple(Dot(x(one), y(other), f"{plain(one)}, {plain(other)}") for one, other in points)
     return Chart(title, *labels, text, x_ticks, y_ticks, dots=dots)
 
 
@@ -98,7 +103,7 @@ def histogram(
             floor - rise(count),
             max(x(low + (number + 1) * size) - x(low + number * size) - 0.5, 0.5),
             rise(count),
-            f"{low + number * size:.4g} ms: {count}",
+            f"{plain(low + number * size)} ms: {count}",
         )
         for number, count in enumerate(counts)
         if count
@@ -115,7 +120,7 @@ def _scale(low: float, high: float, start: float, end: float) -> tuple[Scale, tu
     def place(value: float) -> float:
         return start + (value - low) / (high - low) * (end - start)
 
-    return place, tuple(Tick(place(value), f"{value:.4g}") for value in _round(low, high))
+    return place, tuple(Tick(place(value), plain(value)) for value in _round(low, high))
 
 
 def _round(low: float, high: float) -> Iterator[float]:

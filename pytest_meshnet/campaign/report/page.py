@@ -12,7 +12,7 @@ from pytest_meshnet.campaign.judging.codes import WHAT_TO_DO
 from pytest_meshnet.campaign.judging.facts import CampaignRecord
 from pytest_meshnet.campaign.judging.judge import Judgement
 from pytest_meshnet.campaign.records import Repetition, read_block
-from pytest_meshnet.campaign.report.charts import Chart, histogram, scatter
+from pytest_meshnet.campaign.report.charts import Chart, histogram, plain, scatter
 from pytest_meshnet.campaign.runner.folder import RunFolder
 
 TEMPLATE = "page.html"
@@ -100,4 +100,4 @@ def _plots(arm_id: str, class_id: str, block: tuple[Repetition, ...]) -> Plots:
 
 
 def _span(values: list[float]) -> str:
-    return f"{min(values):.4g} to {max(values):.4g}" if values else "none"
+    return f"{plain(min(values))} to {plain(max(values))}" if values else "none"

@@ -1,7 +1,7 @@
 """What a simulated FreeToken does with a request: invented words, an invented clock, a cache.
 
-A token is a word. Everything follows from the prompt, the temperature and the number of the
-request, so that two runs of one server differ in nothing but the times of this machine.
+A token is a word. A greedy answer follows from its prompt alone; a sampled one also from the seed
+of the server and the number of the request, as two servers never sample alike.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class Engine:
     """The state behind the routes; safe to use from several threads."""
 
     switches: frozenset[str]
+    seed: int
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _next_uid: int = 0
     _observed: int = 0
@@ -59,7 +60,9 @@ class Engine:
         count = int(body["max_tokens"])
         if "workload.completion_length_mismatch" in self.switches:
             count -= 1
-        chance = random.Random(prompt if body.get("temperature") == 0 else f"{prompt} {uid}")
+        chance = random.Random(
+            prompt if body.get("temperature") == 0 else f"{self.seed} {uid} {prompt}"
+        )
         return Generation(uid, tokens, tuple(chance.choices(_VOCABULARY, k=count)))
 
     def _prefill(self, uid: int, prompt: str, tokens: int) -> None:

@@ -42,7 +42,7 @@ def serve(settings: Settings, switches: frozenset[str]) -> None:
     """Serve until the process is ended."""
     server = _Server((settings.host, settings.port), _Handler)
     server.settings, server.switches = settings, switches
-    server.engine, server.looks = Engine(switches), 0
+    server.engine, server.looks = Engine(switches, settings.port), 0
     server.serve_forever()
 
 

@@ -139,7 +139,7 @@ def test_a_server_that_does_not_tell_has_no_prefill(told, problem, code):
     ],
 )
 def test_a_rate_is_labelled_by_what_was_cached(cached, label):
-    """Forty-two new tokens over a hundred thousand cached ones are no prompt throughput."""
+    # faults.md 58: 42 new tokens over 114,600 cached ones are no prompt throughput.
     found = attribute(document(entry(1, 0, new_tokens=42, cached_tokens=cached)))
     assert found.label == label
     assert found.document()["label"] == label

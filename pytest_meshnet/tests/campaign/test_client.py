@@ -33,7 +33,7 @@ def ask(body, **answer):
 
 
 def test_only_events_with_generated_content_move_the_clock():
-    """A role chunk at 5 ms is no first token, and an empty one in the middle is no token."""
+    # faults.md 55, 170: a role chunk is no first token, and an empty one moves no clock.
     events = (delta(**ROLE), delta(reasoning_content="a"), delta(content=""), delta(content="b"))
     reply = ask(stream(*events, delta(content="c"), usage()))
     assert len(reply.stamps) == 3
@@ -96,7 +96,7 @@ def test_the_decode_rate_is_steps_over_the_window_of_tokens():
 
 
 def test_tokens_are_counted_by_the_server_and_not_by_events():
-    """Ten chunks of three tokens are thirty tokens: a chunk's latency is no token's."""
+    # faults.md 62: the latency of a chunk is not that of its tokens.
     found = figures(reply([11.0, 12.0], completion=31), 31)
     assert found["decode_tok_s"] == 30.0
     assert (found["token_events"], found["completion_tokens"]) == (2, 31)

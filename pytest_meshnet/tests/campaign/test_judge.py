@@ -113,6 +113,7 @@ def test_a_server_that_says_it_is_simulated_makes_no_valid_campaign():
 
 
 def test_a_request_that_was_never_made_is_a_reason_of_its_block():
+    # faults.md 171: what was counted is what was asked, block by block.
     found = judge(replace(campaign(), observations=campaign().observations[:-1]))
     (reason,) = found.invalidations
     assert (reason.code, reason.arm_id, reason.class_id) == (Code.GENERATION_FAILED, "B4", "W3")
@@ -249,6 +250,7 @@ HELD = [
 ]
 
 
+# faults.md 71: an attention backend that fell back is a difference between arms, or unreported.
 @pytest.mark.parametrize("path", REQUIRED)
 def test_only_what_is_held_constant_may_not_differ_between_arms(path):
     found = codes(of_field(3, path, "another")(campaign()))

@@ -77,6 +77,7 @@ def test_sessions_are_never_pooled_and_the_worse_one_stands():
 
 
 def test_a_baseline_that_varies_by_more_than_five_percent_asks_for_another_run():
+    # faults.md 63
     wild = analyse({"W1": block([40.0, 60.0, 50.0])}, {"W1": block(NEW[:3])})
     calm = analyse({"W1": block(OLD)}, {"W1": block([30.0, 60.0, 90.0, 60.0])})
     assert wild.sessions[0].rerun == ("W1",)
