@@ -98,7 +98,6 @@ OUT_OF_BOUNDS = {
     "2^64-bytes": [2**30, 2**30, 2],
     "2^63-bytes": [2**20, 2**20, 2**20],
     "eight-largest": [LARGEST] * 8,
-    "overflow-beside-0": [LARGEST] * 7 + [0],
 }
 
 
