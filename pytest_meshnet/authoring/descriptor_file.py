@@ -107,6 +107,11 @@ def _shard(endpoint: str, report: pb.CapabilityReport) -> Iterator[str]:
 
 
 def _model(report: pb.CapabilityReport) -> Iterator[str]:
+    if report.HasField("boundary"):
+        told = report.boundary
+        yield f"\n# The Shard reports its boundary (hidden size {told.hidden_size}, vocabulary"
+        yield f"# {told.vocab_size}): the file needs no [model]."
+        return
     last = report.shard_range.end_layer
     whole = (
         f"of the whole model; {last} if this Shard is its tail" if last else "of the whole model"

@@ -149,6 +149,7 @@ def _play_script(script: Script, shard: ShardUnderTest) -> int:
         played = play(script, shard, told=_tell_step)
     except Nonconformance as finding:
         click.echo(f"finding\nexpected: {finding.expected}\nactual:   {finding.actual}")
+        click.echo(f"frames:\n{shard.trace.text(broken=finding.broken)}")
         return FINDING
     click.echo(f"conformant: {played} of {len(script)} steps played, every answer is allowed")
     return CONFORMANT

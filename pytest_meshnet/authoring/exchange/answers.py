@@ -80,7 +80,7 @@ def differs(frame: Frame, kind: str, found: Facts) -> str:
     return ""
 
 
-_COMPARED_ELSEWHERE = frozenset({"same-as"})
+_COMPARED_ELSEWHERE = frozenset({"same-as", "unlike"})
 
 
 def _code_fits(written: str, code: str) -> bool:
@@ -90,7 +90,12 @@ def _code_fits(written: str, code: str) -> bool:
 
 
 def fits(written: str, found: str) -> bool:
-    """Whether a value is the written one, or lies in the written range (`1..4`, `1..`)."""
+    """Whether a value is the written one, or lies in the written range (`1..4`, `1..`).
+
+    `present` is anything but empty, zero and absent.
+    """
+    if written == "present":
+        return found not in ("", "0", "absent")
     low, dots, high = written.partition("..")
     if not dots:
         return written == found

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 ROOM = 32
 """The most tokens that an exchange lets a session hold."""
 
+_LATER = "envelope.shard_range.effective_start_layer"
+
 Told = Callable[[Line, str], None]
 
 
@@ -99,6 +101,8 @@ class _Player:
 
     def _send_on(self, stream: Stream, frame: Frame) -> None:
         session = stream.session
+        if _LATER in frame.values and self._shard.layers.start == 0:
+            raise DoesNotFit("it begins later with the inputs of the first layer, token ids here")
         message = self._again(stream, frame) or request(session.client, frame, self._draw)
         if frame.kind not in UNITS or stream.opened is None:
             session.send(message)
@@ -192,12 +196,13 @@ class _Player:
         return self._without_unit(stream, line)
 
     def _without_unit(self, stream: Stream, line: Line) -> str:
-        opening, words = stream.opened, line.frame.words
+        opening = stream.opened
         if isinstance(opening, pb.ShardStatus):
             return self._judge_message(line, "status", pb.SessionResponse(status=opening))
-        if opening is not None and line.frame.kind == "accepted":
+        if opening is not None and not stream.open_judged:
+            stream.open_judged = True
             return self._judge_message(line, "accepted", pb.SessionResponse(accepted=opening))
-        if "terminal" in words:
+        if "terminal" in line.frame.words:
             return self._terminal(stream, line)
         stream.strays.append(line)
         return "looked for when the stream ends"
@@ -234,22 +239,31 @@ class _Player:
 
     def _compare(self, line: Line, rows: Rows) -> None:
         """Keep a result, and hold its last rows against those of the one that it must equal."""
-        other = line.frame.get("same-as")
-        if other:
+        work = line.frame.get("work")
+        for key in ("same-as", "unlike"):
+            other = line.frame.get(key)
+            if not other:
+                continue
             if other not in self._rows:
                 raise BadExchange(f"line {line.number}: there is no result {other!r} before it")
             shared = min(len(rows), len(self._rows[other]))
-            what = f"the last {shared} row(s) of the result of {line.frame.get('work')} and {other}"
-            self._shard.check_equal(rows[-shared:], self._rows[other][-shared:], what)
-        name = f"{line.label}/{line.frame.get('work')}".lstrip("/")
-        self._rows.setdefault(name, rows)
+            pair = rows[-shared:], self._rows[other][-shared:]
+            if key == "same-as":
+                what = f"the last {shared} row(s) of the result of {work} and {other}"
+                self._shard.check_equal(*pair, what)
+            elif not self._shard.differ(*pair):
+                raise Nonconformance(f"another result of {work} than of {other}", "the same")
+        self._rows.setdefault(f"{line.label}/{work}".lstrip("/"), rows)
 
     def _terminal(self, stream: Stream, line: Line) -> str:
         if stream.opened is None and not stream.half_closed:
             stream.session.half_close()  # a runtime may wait for that before it ends the stream
         status = stream.session.wait_for_end()
         if status is None:
-            raise Nonconformance(str(line), "the stream ended without a terminal status")
+            ended = stream.session.ended
+            assert ended is not None, "it was waited for"
+            what = "the stream ended without a terminal status"
+            raise Nonconformance(str(line), what, frame=describe(ended))
         return self._judge_message(line, "status", pb.SessionResponse(status=status))
 
     def _end(self, stream: Stream, line: Line) -> str:

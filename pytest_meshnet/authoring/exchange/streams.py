@@ -28,6 +28,7 @@ class Stream:
     units: list[Unit] = field(default_factory=list)
     strays: list[Line] = field(default_factory=list)
     half_closed: bool = False
+    open_judged: bool = False
 
     def unit(self, work: str) -> Unit | None:
         """The oldest unit of that work whose answer was not looked at, or else the newest."""

@@ -96,6 +96,7 @@ def play(
             finding.expected,
             f"{finding.actual}\nafter this script:\n{render(script[: player.number])}",
             f"pytest-meshnet replay FILE --target T, where FILE holds\n{to_json(script)}",
+            frame=finding.frame,
         ) from finding
     finally:
         player.drop_all()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -30,11 +31,17 @@ def call(*args: object) -> tuple[int, str]:
 # init
 
 
+def of_1_0(answer: Any) -> list[Any]:
+    """An answer without what 1.1 tells of the model."""
+    answer.ClearField("boundary")
+    return [answer]
+
+
 @pytest.fixture
 def written(tmp_path: Path) -> tuple[Path, str, str]:
     """A descriptor that init wrote of a running worker: the file, what was said, the endpoint."""
     out = tmp_path / "mine.toml"
-    with bent_runtime() as address:
+    with bent_runtime(of_1_0) as address:
         code, shown = call("init", address, "--out", out)
     assert code == 0, shown
     return out, shown, address
@@ -117,6 +124,14 @@ def test_a_report_without_a_range_leaves_it_to_fill_in() -> None:
     text = descriptor("h:1", pb.CapabilityReport())
     assert "range = [0, 0]" in text
     assert "none was reported" in text
+
+
+def test_a_reported_boundary_leaves_no_model_to_describe() -> None:
+    report = pb.CapabilityReport(shard_range=pb.ShardRange(start_layer=1, end_layer=3))
+    report.boundary.hidden_size, report.boundary.vocab_size = 16, 256
+    text = descriptor("h:1", report)
+    assert "model" not in tomllib.loads(text)
+    assert "hidden size 16, vocabulary\n# 256): the file needs no [model]" in text
 
 
 # explain

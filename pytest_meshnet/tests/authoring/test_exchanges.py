@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pytest_meshnet.authoring.exchange.canonical import exchanges
@@ -77,6 +79,27 @@ def test_an_honest_variant_answers_every_exchange_that_fits_it(name):
             continue
         fits += 1
     assert fits >= 15
+
+
+@pytest.mark.parametrize("layers", [(0, 2), (2, 4), (0, 4)], ids=["head", "tail", "whole"])
+def test_an_honest_shard_at_any_place_answers_every_exchange_that_fits_it(layers):
+    spec = replace(SMALL.shards[0], start_layer=layers[0], end_layer=layers[1])
+    descriptor = replace(SMALL, shards=(spec,))
+    unfit = set()
+    for requirement, script in exchanges().items():
+        transport = InProcessTransport(*build_small("", descriptor))
+        target = Target(descriptor, spec, in_process=lambda transport=transport: transport)
+        target.connect()
+        if unmet(LEDGER.get(requirement).needs, target.facts()) is not None:
+            unfit.add(requirement)
+            continue
+        try:
+            play(script, ShardUnderTest(target, "x", 20260101))
+        except DoesNotFit:
+            unfit.add(requirement)
+    assert unfit == ({"PREFILL-10"} if layers[0] == 0 else set()) | (
+        {"PREFILL-02"} if layers[1] == 4 else set()
+    )
 
 
 def test_an_exchange_that_is_too_long_for_a_shard_says_so_and_judges_nothing():

@@ -136,6 +136,12 @@ def test_a_range_holds_numbers_only():
     assert not fits("1..3", "4")
 
 
+@pytest.mark.parametrize(("found", "there"), [("x", True), ("7", True), ("", False), ("0", False)])
+def test_what_must_be_present_is_neither_empty_nor_zero(found, there):
+    assert fits("present", found) is there
+    assert not fits("present", "absent")
+
+
 def test_the_picture_has_an_arrow_for_every_frame_between_two_straight_lines():
     rows = draw(parse(TEXT)).splitlines()
     assert len({len(row) for row in rows[1:]}) == 1

@@ -74,6 +74,7 @@ def test_a_sequence_that_a_run_kept_fails_again_on_the_mutant(kept: Path) -> Non
     code, shown = in_process(kept, FORGETFUL)
     assert code == 1
     assert "finding\nexpected: step" in shown
+    assert "\nframes:\n" in shown
     assert len(from_json(kept.read_text())) <= 8, "it is the shortest that hypothesis found"
 
 
