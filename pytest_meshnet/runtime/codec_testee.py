@@ -28,7 +28,7 @@ from pytest_meshnet.runtime.launch import LOG_LINES, fill
 MAX_FRAME = 64 * 1024 * 1024
 """The longest frame either side may send, in bytes."""
 
-MAX_STARTS = 40
+MAX_STARTS = 20
 """A program that breaks at every request is started again this often, and then left alone."""
 
 # A HealthRequest of schema version 1, which any testee serializes again as it is.
@@ -41,7 +41,15 @@ _SHOWN = 1000
 
 
 class Broken(Exception):
-    """The program did not answer; the text says what it did instead."""
+    """The program did not answer.
+
+    `what` says what it did instead; `tail` is the end of its standard error, a line each.
+    """
+
+    def __init__(self, what: str, tail: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.tail = tail
 
 
 class CodecTestee:
@@ -54,6 +62,7 @@ class CodecTestee:
         self.command = fill(launch.command, {"python": sys.executable, "folder": str(folder)})
         self._process: subprocess.Popen[bytes] | None = None
         self._log = tempfile.TemporaryFile(prefix="meshnet-testee-")  # noqa: SIM115
+        self._log_start = 0
         self._starts = 0
 
     def ask(self, request: testee.CodecRequest) -> testee.CodecAnswer:
@@ -69,7 +78,9 @@ class CodecTestee:
         except Broken as broken:
             after = self._after_breaking()
             raise Nonconformance(
-                f"an answer to {described(request)}", f"{broken}; {after}", shown(request)
+                f"an answer to {described(request)}",
+                f"{broken.what}; {after}{broken.tail}",
+                shown(request),
             ) from None
         if answer.WhichOneof("kind") == "unsupported":
             task = testee.Task.Name(request.task)
@@ -85,6 +96,7 @@ class CodecTestee:
                 "a codec testee that goes on", f"it broke {self._starts} times and is left alone"
             )
         self._starts += 1
+        self._log_start = self._log_size()
         guard = [sys.executable, "-m", "pytest_meshnet.runtime.guard", str(os.getpid())]
         self._process = subprocess.Popen(
             [*guard, *self.command],
@@ -102,8 +114,8 @@ class CodecTestee:
             self._exchange(_KNOWN, self._limits.start)
         except Broken as broken:
             raise Refusal(
-                f"the codec testee {' '.join(self.command)} does not answer: {broken}. Correct "
-                "codec.command, or see docs/codec-testee.md"
+                f"the codec testee {' '.join(self.command)} does not answer ({broken.what}): "
+                f"correct codec.command, or see docs/codec-testee.md{broken.tail}"
             ) from None
 
     def _after_breaking(self) -> str:
@@ -159,13 +171,13 @@ class CodecTestee:
                 raise Broken("it answered with an empty CodecAnswer")
         except DecodeError:
             self._kill()
-            raise Broken("it answered with bytes that are no CodecAnswer" + self._tail()) from None
+            raise Broken("it answered with bytes that are no CodecAnswer", self._tail()) from None
         except TimeoutError:
             self._kill()
-            raise Broken(f"silence for {limit:g} s" + self._tail()) from None
+            raise Broken(f"silence for {limit:g} s", self._tail()) from None
         except Broken as broken:
             self._kill()
-            raise Broken(f"{broken}{self._tail()}") from None
+            raise Broken(broken.what, self._tail()) from None
         return answer
 
     def _carry(self, frame: bytes, until: float) -> bytes:
@@ -219,10 +231,14 @@ class CodecTestee:
             return "it closed its output"
 
     def _tail(self) -> str:
-        size = os.fstat(self._log.fileno()).st_size
-        text = os.pread(self._log.fileno(), size, 0).decode(errors="replace")
+        """What this process, and not an earlier one, wrote to its standard error last."""
+        size = self._log_size() - self._log_start
+        text = os.pread(self._log.fileno(), size, self._log_start).decode(errors="replace")
         lines = "\n".join(f"  | {line}" for line in text.splitlines()[-LOG_LINES:])
-        return f"; the end of its standard error:\n{lines}\n" if lines else ""
+        return f"; the end of its standard error:\n{lines}" if lines else ""
+
+    def _log_size(self) -> int:
+        return os.fstat(self._log.fileno()).st_size
 
     # Memory ------------------------------------------------------------------------------------
 

@@ -123,15 +123,19 @@ def test_a_program_that_breaks_at_every_request_is_left_alone_in_the_end(
 
 
 @pytest.mark.parametrize(
-    "command",
-    [("{python}", "-c", "import sys; print('no codec', file=sys.stderr)"), ("./no-such-program",)],
+    ("command", "told"),
+    [
+        (("{python}", "-c", "import sys; print('no codec', file=sys.stderr)"), "  | no codec"),
+        (("./no-such-program",), "  | ./no-such-program: No such file or directory"),
+    ],
 )
 def test_a_program_that_never_answers_is_refused_with_what_it_said(
-    tmp_path: Path, command: tuple[str, ...]
+    tmp_path: Path, command: tuple[str, ...], told: str
 ) -> None:
     program = CodecTestee(Launch(command), tmp_path, TimeLimits(5.0, 1.0, 1.0, 1.0))
-    with pytest.raises(Refusal, match=r"(?s)does not answer: .*no.codec|no-such-program"):
+    with pytest.raises(Refusal, match="does not answer .*: correct codec.command") as caught:
         program.ask(ASK)
+    assert caught.value.message.endswith(f"the end of its standard error:\n{told}")
     program.dispose()
 
 

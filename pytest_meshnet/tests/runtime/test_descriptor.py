@@ -118,3 +118,23 @@ def test_the_published_schema_is_itself_valid() -> None:
     jsonschema = pytest.importorskip("jsonschema")
     schema = json.loads((folder("fixtures") / "target.schema.json").read_bytes())
     jsonschema.Draft202012Validator.check_schema(schema)
+
+
+def test_a_codec_testee_is_a_command_with_what_it_adds_to_the_environment(tmp_path: Path) -> None:
+    text = MINIMAL + '\n[codec]\ncommand = ["{folder}/testee"]\nenvironment = { LC_ALL = "C" }\n'
+    codec = read(tmp_path, text).codec
+    assert codec is not None
+    assert (codec.command, codec.environment) == (("{folder}/testee",), {"LC_ALL": "C"})
+    assert read(tmp_path, MINIMAL).codec is None
+
+
+def test_a_codec_testee_without_a_command_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Refusal, match="codec: 'command' is a required property"):
+        read(tmp_path, MINIMAL + '\n[codec]\nstart = ["testee"]\n')
+
+
+def test_a_mutant_is_named_to_the_shard_and_to_the_testee_of_the_reference() -> None:
+    descriptor = load("reference:one-session")
+    assert descriptor.codec is not None
+    assert descriptor.codec.command[-2:] == ("--mutant", "one-session")
+    assert load("reference").codec is not None
