@@ -133,7 +133,7 @@ def test_a_program_that_never_answers_is_refused_with_what_it_said(
     tmp_path: Path, command: tuple[str, ...], told: str
 ) -> None:
     program = CodecTestee(Launch(command), tmp_path, TimeLimits(5.0, 1.0, 1.0, 1.0))
-    with pytest.raises(Refusal, match="does not answer .*: correct codec.command") as caught:
+    with pytest.raises(Refusal, match=r"does not answer .*: correct codec\.command") as caught:
         program.ask(ASK)
     assert caught.value.message.endswith(f"the end of its standard error:\n{told}")
     program.dispose()
