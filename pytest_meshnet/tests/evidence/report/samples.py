@@ -14,10 +14,12 @@ from pytest_meshnet.evidence.metrics import Metric
 from pytest_meshnet.evidence.report import derive
 from pytest_meshnet.evidence.report.findings import FRAMES
 from pytest_meshnet.evidence.report.measured import Measured
+from pytest_meshnet.evidence.report.page import Page, page_of_bundle
 from pytest_meshnet.evidence.signing.keys import SigningKey
 from pytest_meshnet.ledger.applicability import Fact
 from pytest_meshnet.ledger.status import PlannedTest
 from pytest_meshnet.tests.evidence import making
+from pytest_meshnet.tests.evidence.report import structure
 
 TRACE = """... 3 earlier frames
    0.003 s  1    -> decode work='w2' step=2 position=1
@@ -123,3 +125,11 @@ def hostile_run(out: Path, key: SigningKey, text: str) -> Path:
         artifacts=(Named(text, "ab"),),
         options={"x": text},
     )
+
+
+def page_of(path: Path, key: SigningKey) -> Page:
+    return page_of_bundle(making.trusting_report(path, key))
+
+
+def text_of(path: Path) -> str:
+    return structure.words((path / "report.html").read_text())

@@ -11,7 +11,7 @@ import pytest
 from pytest_meshnet.evidence import metrics
 from pytest_meshnet.evidence.documents import DERIVED
 from pytest_meshnet.evidence.metrics import Metric
-from pytest_meshnet.evidence.report import run_report
+from pytest_meshnet.evidence.report import derive, run_report
 from pytest_meshnet.evidence.report.matrix import matrix
 from pytest_meshnet.evidence.report.measured import Measured
 from pytest_meshnet.evidence.report.page import page_of_bundle
@@ -89,6 +89,16 @@ def test_a_bundle_that_cannot_be_judged_is_an_error_in_junit(tmp_path: Path, key
     assert run_report([path], junit=tmp_path / "junit.xml")[1] == 0
     (suite,) = ElementTree.parse(tmp_path / "junit.xml").getroot()
     assert (suite.get("tests"), suite.get("errors")) == ("1", "1")
+
+
+def test_a_refused_run_is_an_error_in_junit(tmp_path: Path, key: SigningKey):
+    writer = making.begin(tmp_path, key)
+    writer.recorder.refusal("nothing answers")
+    writer.seal(2, derive)
+    (suite,) = ElementTree.parse(writer.path / "junit.xml").getroot()
+    assert (suite.get("tests"), suite.get("errors")) == ("1", "1")
+    (error,) = suite.iter("error")
+    assert error.get("message") == "refused: nothing answers"
 
 
 def test_markdown_puts_the_verdict_first_and_names_each_failure(tmp_path: Path, key: SigningKey):

@@ -5,16 +5,12 @@ from __future__ import annotations
 import hashlib
 import re
 from base64 import b64encode
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pytest_meshnet.evidence.report import ReportError, derive, run_report
-from pytest_meshnet.evidence.report.findings import frames, told
 from pytest_meshnet.evidence.report.html import page_html
-from pytest_meshnet.evidence.report.page import Page, duration, page_of_bundle
-from pytest_meshnet.evidence.report.results import SHOWN_TRACES
 from pytest_meshnet.evidence.signing.keys import SigningKey
 from pytest_meshnet.evidence.signing.trust import write_trust_file
 from pytest_meshnet.evidence.verify import verify
@@ -23,14 +19,7 @@ from pytest_meshnet.ledger.applicability import Fact
 from pytest_meshnet.ledger.status import Status
 from pytest_meshnet.tests.evidence import making
 from pytest_meshnet.tests.evidence.report import samples, structure
-
-
-def page_of(path: Path, key: SigningKey) -> Page:
-    return page_of_bundle(making.trusting_report(path, key))
-
-
-def text_of(path: Path) -> str:
-    return structure.words((path / "report.html").read_text())
+from pytest_meshnet.tests.evidence.report.samples import page_of, text_of
 
 
 def test_the_page_leads_with_the_verdict_and_the_signer(tmp_path: Path, key: SigningKey):
@@ -53,47 +42,6 @@ def test_the_page_leads_with_the_verdict_and_the_signer(tmp_path: Path, key: Sig
     places = [text.find(one) for one in order]
     assert -1 not in places, dict(zip(order, places, strict=True))
     assert places == sorted(places)
-
-
-def test_a_failure_shows_expected_actual_and_the_frames_of_both_sides(
-    tmp_path: Path, key: SigningKey
-):
-    page = (samples.mixed(tmp_path, key) / "report.html").read_text()
-    entry = page[page.index('id="DECODE-02"') : page.index('id="DECODE-03"')]
-    text = structure.words(f"<p {entry}")
-    for one in (
-        making.LEDGER.get("DECODE-02").statement,
-        "Expected a refusal",
-        "row 59 of a long account",
-        "... 3 earlier frames",
-        "→ sent 0.003 s stream 1 decode work='w2'",
-        "← received 0.008 s stream 1 here it broke ack work='w2' step=2 past_len=2",
-    ):
-        assert one in text
-    assert entry.count('<li class="sent">') == 1
-    assert entry.count('<li class="received broken">') == 1
-
-
-@pytest.mark.parametrize(
-    ("message", "parts"),
-    [
-        ("expected: a\nactual:   b", ("a", "b", "", "")),
-        ("expected: a\nactual:   b\ntry:      c", ("a", "b", "c", "")),
-        ("expected: a\nb\nactual:   b\nc\ntry:      d\ne\nf", ("a\nb", "b\nc", "d", "e\nf")),
-        ("assert 1 == 2", ("", "assert 1 == 2", "", "")),
-        ("", ("", "no message was recorded", "", "")),
-    ],
-)
-def test_a_message_is_taken_apart(message: str, parts: tuple[str, ...]):
-    phase = next(making.phases("t"))
-    found = told(replace(phase, message=message))
-    assert (found.expected, found.actual, found.hint, found.inputs) == parts
-
-
-def test_a_line_that_is_no_frame_is_a_note():
-    assert [one.way for one in frames(samples.TRACE)] == ["note", "sent", "received"]
-    assert [one.broken for one in frames(samples.TRACE)] == [False, False, True]
-    assert frames(" \n\n") == ()
 
 
 def test_statuses_are_counted_by_requirement_and_self_checks_stand_apart(
@@ -121,48 +69,6 @@ def test_statuses_are_counted_by_requirement_and_self_checks_stand_apart(
     ]
 
 
-def test_devices_and_claims_are_told_apart_by_what_they_prove(tmp_path: Path, key: SigningKey):
-    text = text_of(samples.mixed(tmp_path, key))
-    assert (
-        "GPU-7 GPU-7 NVIDIA GeForce RTX 3060, driver 560.35 the device that was asked for" in text
-    )
-    assert "during proven seen in-process GPU-7 GPU-7 GPU-9" in text
-    assert "grants True proven: measured in this run" in text
-    assert "layers 8 told by the runtime" in text
-    assert "decode 14.91 tokens/s" in text
-    assert "warning : the card was warm" in text
-
-
-@pytest.mark.parametrize(
-    ("observed", "proof"),
-    [
-        ({"uuid": "GPU-8"}, "another device than asked for"),
-        ({"uuid": "GPU-7", "provider": "file"}, "simulated: proves nothing"),
-        ({"uuid": None}, "another device than asked for"),
-    ],
-)
-def test_a_device_that_was_not_asked_for_or_not_real_is_no_proof(
-    tmp_path: Path, key: SigningKey, observed: dict[str, str | None], proof: str
-):
-    def extra(writer):
-        writer.recorder.device("t", {"uuid": "GPU-7"}, observed)
-
-    path = samples.make(tmp_path, key, extra=extra)
-    assert f"GPU-7 {observed['uuid'] or 'unknown'} unknown, driver unknown {proof}" in text_of(path)
-    page = (path / "report.html").read_text()
-    assert f'<use href="#i-failed"/></svg>{proof}' in page
-
-
-def test_a_look_at_the_devices_that_cannot_be_read_says_so(tmp_path: Path, key: SigningKey):
-    def extra(writer):
-        writer.recorder.attach_text("t", "placement during", "[]")
-        writer.recorder.attach("t", "placement after", b"{}", "text/plain", store=False)
-
-    text = text_of(samples.make(tmp_path, key, extra=extra))
-    assert "during unknown the attachment cannot be read" in text
-    assert "after unknown the attachment cannot be read" in text
-
-
 def test_the_page_of_a_passing_run_says_what_it_rests_on(tmp_path: Path, key: SigningKey):
     path = samples.make(tmp_path, key)
     page = page_of(path, key)
@@ -173,6 +79,16 @@ def test_the_page_of_a_passing_run_says_what_it_rests_on(tmp_path: Path, key: Si
         (making.PROFILE, len(theirs), len(theirs))
     ]
     assert "What stands against it" not in text_of(path)
+
+
+def test_a_broken_suite_decides_nothing(tmp_path: Path, key: SigningKey):
+    path = samples.make(tmp_path, key, calls={making.RUNTIME_TEST: samples.BROKEN}, exit_status=3)
+    page = page_of(path, key)
+    assert (page.headline.word, page.headline.tone) == ("INCOMPLETE", "warn")
+    assert "the suite itself broke in 1 places, so nothing is decided" in page.headline.sentence
+    assert [(one.status, one.label) for one in page.against] == [
+        (Status.ENGINE_ERROR, f"DECODE-01: {making.LEDGER.get('DECODE-01').title}")
+    ]
 
 
 def test_an_ordinary_run_is_never_shown_as_certified(tmp_path: Path, key: SigningKey):
@@ -206,6 +122,7 @@ def test_an_invalid_bundle_shows_none_of_its_results(tmp_path: Path, key: Signin
     assert (page.headline.word, page.headline.tone, page.results) == ("INVALID", "bad", None)
     text = structure.words(page_html(page).decode())
     assert "unexpected-name" in text
+    assert "believe nothing in it" in text
     assert "What to do: copy the bundle again" in text
     assert "CERTIFIED" not in text
 
@@ -238,6 +155,14 @@ def test_the_signer_is_named_only_by_a_trust_file(tmp_path: Path, key: SigningKe
     assert "VALID-PASS" in with_name
     assert "a key without a name here" in without
     assert "UNTRUSTED" in without
+
+
+def test_the_verification_tells_nothing_that_the_headline_says(tmp_path: Path, key: SigningKey):
+    calls = {making.RUNTIME_TEST: making.FAILING}
+    page = page_of(samples.make(tmp_path, key, calls=calls, exit_status=1), key)
+    assert page.checked is not None
+    assert page.checked.findings == ()
+    assert page.checked.passed == page.checked.checks - 1
 
 
 def test_the_page_allows_itself_its_own_style_and_script_and_nothing_else(
@@ -274,6 +199,9 @@ def test_a_long_list_against_a_run_is_folded_and_missing_tests_are_one_line(
     left = ", ".join(one.requirements[0] for one in making.planned()[-2:])
     assert (last.label, last.detail) == (f"no test yet: {left}", "2 MUST")
     assert last.status is Status.NOT_RUN
+    assert all(one.status for one in page.against), "no missing test is told a second time"
+    listed = (path / "report.md").read_text().partition("## What stands")[2].partition("##")[0]
+    assert listed.count("\n- ") == 11
     text = text_of(path)
     assert f"{len(page.against) - 20} more" in text
     assert text.count("2 MUST") == 1
@@ -292,34 +220,6 @@ def test_remarks_of_one_kind_are_cut(tmp_path: Path, key: SigningKey):
     remarks = [text for kind, text in page_of(path, key).remarks if kind == "deselected"]
     assert remarks[0] == planned[-25].test
     assert remarks[20:] == ["and 5 more, in the bundle's records"]
-
-
-def test_frames_of_very_many_failures_stay_in_the_bundle(tmp_path: Path, key: SigningKey):
-    tests = [f"conformance/test_decode.py::test_x[{n}]" for n in range(SHOWN_TRACES + 5)]
-    planned = tuple(making.PlannedTest(one, ("DECODE-02",)) for one in tests)
-
-    def extra(writer):
-        for one in tests:
-            writer.recorder.attach_text(one, "frames", samples.TRACE)
-
-    path = samples.make(
-        tmp_path,
-        key,
-        collection=making.Collection(planned),
-        calls={one: {**samples.FAILED, "message": "no"} for one in tests},
-        extra=extra,
-        exit_status=1,
-    )
-    page = (path / "report.html").read_text()
-    assert page.count('class="trace"') == SHOWN_TRACES
-    assert page.count("Its frames are kept in the bundle") == 5
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown"), [(0, "0.00 s"), (9.994, "9.99 s"), (12.34, "12.3 s"), (125, "2 min 5 s")]
-)
-def test_durations_are_written_for_people(seconds: float, shown: str):
-    assert duration(seconds) == shown
 
 
 def test_a_mistake_in_a_section_costs_the_page_and_not_the_seal(tmp_path: Path, key: SigningKey):
