@@ -15,8 +15,9 @@ from pytest_meshnet.protocol.machines.client import SeamClient
 from pytest_meshnet.protocol.machines.exchange import Exchange, ProtocolViolation, Seam
 from pytest_meshnet.protocol.tensors import Tensor
 from pytest_meshnet.runtime.errors import Nonconformance
+from pytest_meshnet.runtime.results import answer_line, check_code, joined, rows_of
 from pytest_meshnet.runtime.target import Target
-from pytest_meshnet.runtime.trace import Trace, code_name, describe
+from pytest_meshnet.runtime.trace import Trace, describe
 from pytest_meshnet.runtime.transport import StreamEnd
 
 if TYPE_CHECKING:
@@ -230,12 +231,12 @@ class Session:
             raise Nonconformance(expected, describe(pb.SessionResponse(status=status)))
         if not exchange.applied:
             found = "acked as a duplicate" if exchange.ack else "no answer"
-            raise Nonconformance(expected, found, frame=_answer_of(exchange))
+            raise Nonconformance(expected, found, frame=answer_line(exchange))
         if bool(exchange.results) != exchange.wants_result:
             raise Nonconformance(
                 f"{int(exchange.wants_result)} result(s) for work {exchange.work_id!r}",
                 f"{len(exchange.results)}",
-                frame=_answer_of(exchange),
+                frame=answer_line(exchange),
             )
         return exchange
 
@@ -247,14 +248,14 @@ class Session:
         expected = f"work {exchange.work_id!r} refused"
         if exchange.ack is not None:
             what = "applied" if exchange.applied else "acked as a duplicate"
-            raise Nonconformance(expected, f"it was {what}", frame=_answer_of(exchange))
+            raise Nonconformance(expected, f"it was {what}", frame=answer_line(exchange))
         status = exchange.status or self.client.ended
         if status is None:
             raise Nonconformance(expected, "no answer")
         check_code(status, *codes)
         if exchange.results:
             only = f"only a status for work {exchange.work_id!r}"
-            raise Nonconformance(only, "a result came too", frame=_answer_of(exchange))
+            raise Nonconformance(only, "a result came too", frame=answer_line(exchange))
         return status
 
     def tail(self, exchange: Exchange) -> TailResult:
@@ -321,58 +322,4 @@ class Session:
         return self.result(self.send_unit(message))
 
 
-def _answer_of(exchange: Exchange) -> str:
-    """The line of the trace with the ack or the status of a unit; empty while there is none."""
-    if exchange.ack is not None:
-        return describe(pb.SessionResponse(ack=exchange.ack))
-    return describe(pb.SessionResponse(status=exchange.status)) if exchange.status else ""
-
-
-def rows_of(exchanges: Sequence[Exchange]) -> Rows:
-    """The result rows of applied units, in order: [rows, width] in float32.
-
-    Raises Nonconformance for results that are not the [1, rows, width] that their units ask for.
-    """
-    return joined(*(_rows(exchange) for exchange in exchanges if _brings_rows(exchange)))
-
-
-def joined(*parts: Rows) -> Rows:
-    """Result rows one after the other; chunks of a tail that gave none are left out.
-
-    Raises Nonconformance when widths differ.
-    """
-    import numpy as np
-
-    filled = [part for part in parts if part.size]
-    widths = sorted({part.shape[1] for part in filled})
-    if len(widths) > 1:
-        raise Nonconformance("results of one width", f"results of widths {widths}")
-    return np.concatenate(filled) if filled else np.empty((0, 0), dtype=np.float32)
-
-
-def _brings_rows(exchange: Exchange) -> bool:
-    """A tail result without logits has no rows; any other result must have some."""
-    return bool(exchange.results) and (bool(exchange.tensors) or not exchange.tails)
-
-
-def _rows(exchange: Exchange) -> Rows:
-    named = {tensor.name: tensor for tensor in exchange.tensors}
-    tensor = named.get("logits" if "logits" in named else "hidden_states")
-    if tensor is None:
-        raise Nonconformance(
-            f"hidden_states or logits in the result of work {exchange.work_id!r}", f"{list(named)}"
-        )
-    if len(tensor.shape) != 3 or 0 in tensor.shape:
-        raise Nonconformance(
-            f"a [1, n, width] result for work {exchange.work_id!r}", f"shape {list(tensor.shape)}"
-        )
-    return tensor.to_float32().reshape(-1, tensor.shape[-1])
-
-
-def check_code(status: pb.ShardStatus, *codes: int) -> None:
-    """Require one of `codes`, or where none is named any but UNSPECIFIED and INTERNAL."""
-    found = status.error.code
-    allowed = not codes and found not in (pb.ERROR_CODE_UNSPECIFIED, pb.ERROR_CODE_INTERNAL)
-    if found not in codes and not allowed:
-        wanted = " or ".join(map(code_name, codes)) or "a code other than UNSPECIFIED and INTERNAL"
-        raise Nonconformance(wanted, describe(pb.SessionResponse(status=status)))
+__all__ = ["Session", "check_code", "joined", "rows_of"]
