@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from pytest_meshnet.evidence.report.matrix import Cell, Matrix
 from pytest_meshnet.evidence.report.page import Page, duration
-from pytest_meshnet.evidence.report.results import Case, Entry, Group
+from pytest_meshnet.evidence.report.results import Entry, Group
 from pytest_meshnet.evidence.report.sections import Bars, Block, Section, Table
 from pytest_meshnet.evidence.shown import md_block, md_code, md_prose
 from pytest_meshnet.ledger.status import Status
@@ -87,16 +87,18 @@ def _findings(page: Page) -> Iterator[str]:
 
 
 def _failures(page: Page) -> Iterator[str]:
-    explained = [(entry, case) for entry in _entries(page) for case in entry.own]
+    explained = [entry for entry in _entries(page) if entry.own]
     if explained:
         yield from ("", "## Failures")
-    for entry, case in explained[:SHOWN]:
-        yield from _failure(entry, case)
+    for entry in explained[:SHOWN]:
+        yield from _failure(entry)
     if len(explained) > SHOWN:
-        yield from ("", f"And {len(explained) - SHOWN} more, in report.html.")
+        yield from ("", f"And {len(explained) - SHOWN} more requirements, in report.html.")
 
 
-def _failure(entry: Entry, case: Case) -> Iterator[str]:
+def _failure(entry: Entry) -> Iterator[str]:
+    """One requirement with its first failing test in full, and the names of the others."""
+    case, *others = entry.own
     yield from ("", f"### {_SIGNS[case.status]} {md_prose(entry.id)}: {md_prose(entry.title)}")
     yield from ("", md_prose(entry.statement), "", f"Test: {md_code(case.test)}", "")
     for told in case.failures:
@@ -107,6 +109,11 @@ def _failure(entry: Entry, case: Case) -> Iterator[str]:
         lines = (f"{arrows[one.way]} {one.text}{_HERE * one.broken}" for one in frames)
         text = "\n".join(lines)
         yield from ("<details><summary>On the wire</summary>", "", md_block(text), "", "</details>")
+    if others:
+        yield from ("", "Against it as well:", "")
+        yield from (f"- {_SIGNS[one.status]} {md_code(one.test)}" for one in others[:SHOWN])
+    if len(others) > SHOWN:
+        yield f"- and {len(others) - SHOWN} more"
 
 
 def _groups(page: Page) -> Iterator[str]:

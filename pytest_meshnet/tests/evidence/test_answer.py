@@ -90,6 +90,14 @@ def test_every_finding_says_what_to_do(tmp_path: Path, key: SigningKey):
     assert "      do: ask to see those runs too" in text
 
 
+def test_a_finding_that_changes_nothing_asks_for_nothing(tmp_path: Path, key: SigningKey):
+    path = making.make(tmp_path / "out", key, policy_digest="ab" * 32)
+    (tmp_path / "policy.toml").write_text("schema = 1\n")
+    text = run_verify(path, policy=tmp_path / "policy.toml")[0]
+    note = text.partition("note: the run was made under another policy")[2]
+    assert note.splitlines()[1] == "      do: nothing; it changes no result"
+
+
 def test_of_an_invalid_bundle_no_result_and_no_claim_is_repeated(tmp_path: Path, key: SigningKey):
     path = making.make(tmp_path, key)
     (path / "stranger").touch()

@@ -172,6 +172,7 @@ def test_the_page_allows_itself_its_own_style_and_script_and_nothing_else(
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
     policy = policy.replace("&#39;", "'")
     assert policy.startswith("default-src 'none'; ")
+    assert policy.endswith("; base-uri 'none'; form-action 'none'")
     for tag in ("style", "script"):
         (content,) = re.findall(f"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
         digest = b64encode(hashlib.sha256(content.encode()).digest()).decode()

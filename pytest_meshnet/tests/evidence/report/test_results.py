@@ -119,6 +119,21 @@ def test_a_test_of_two_requirements_is_explained_once_and_counted_once(
     )
 
 
+def test_markdown_tells_one_failure_of_a_requirement_and_names_the_others(
+    tmp_path: Path, key: SigningKey
+):
+    tests = [f"conformance/test_decode.py::test_x[{n}]" for n in range(14)]
+    planned = tuple(making.PlannedTest(one, ("DECODE-02",)) for one in tests)
+    calls = {one: {**samples.FAILED, "message": f"no in {one}"} for one in tests}
+    collection = making.Collection((*making.planned(), *planned))
+    path = samples.make(tmp_path, key, collection=collection, calls=calls, exit_status=1)
+    page = (path / "report.md").read_text()
+    assert page.count("### ❌ DECODE-02") == 1
+    assert page.count("actual:   no in ") == 1
+    assert page.count("- ❌ `conformance/test_decode.py::test_x[") == 10
+    assert "- and 3 more\n" in page
+
+
 def test_failures_of_one_function_name_it_once(tmp_path: Path, key: SigningKey):
     name = "conformance/test_decode.py::test_x"
     tests = [f"{name}[a]", f"{name}[b]", f"{name}_y[b]"]
