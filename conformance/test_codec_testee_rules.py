@@ -123,6 +123,18 @@ def test_a_shape_out_of_bounds_is_refused_before_any_allocation(
 
 
 @pytest.mark.requirement("CODEC-05")
+@pytest.mark.parametrize("shape", [(-2, -2), (-1, 4, -1), (1,) * 9 + (4,)], ids=str)
+def test_a_shape_out_of_bounds_is_refused_although_its_payload_fits(
+    codec_testee: CodecTestee, shape: tuple[int, ...]
+) -> None:
+    """Four elements, whichever way they are counted: signs cancel, and ones change nothing."""
+    data = patterned(32)
+    decoded(codec_testee, "the shape (4,)", bundled(written(data, shape=[4], dtype="INT64")))
+    request = tensors_request(bundled(written(data, shape=shape, dtype="INT64")))
+    check_refused(codec_testee, f"the shape {shape}", request, "dimension")
+
+
+@pytest.mark.requirement("CODEC-05")
 @pytest.mark.parametrize("shape", [(1,) * 9, (-1, 8), (2**31,), (0, 2**31)], ids=str)
 def test_the_encoder_refuses_such_shapes_too(
     codec_testee: CodecTestee, shape: tuple[int, ...]
