@@ -17,7 +17,7 @@ from pytest_meshnet.protocol.tensors import Tensor
 from pytest_meshnet.runtime.errors import Nonconformance
 from pytest_meshnet.runtime.results import answer_line, check_code, joined, rows_of
 from pytest_meshnet.runtime.target import Target
-from pytest_meshnet.runtime.trace import Trace, describe
+from pytest_meshnet.runtime.trace import Trace, code_name, describe
 from pytest_meshnet.runtime.transport import StreamEnd
 
 if TYPE_CHECKING:
@@ -245,7 +245,8 @@ class Session:
 
         The terminal status of its stream refuses a unit too, whether or not it names it.
         """
-        expected = f"work {exchange.work_id!r} refused"
+        named = f" with {' or '.join(map(code_name, codes))}" if codes else ""
+        expected = f"work {exchange.work_id!r} refused{named}"
         if exchange.ack is not None:
             what = "applied" if exchange.applied else "acked as a duplicate"
             raise Nonconformance(expected, f"it was {what}", frame=answer_line(exchange))

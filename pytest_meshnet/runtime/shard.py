@@ -44,7 +44,7 @@ def check_settled(proposed: FlowLimits, accepted: pb.SessionAccepted) -> None:
     found = describe(pb.SessionResponse(accepted=accepted))
     for name, number, bound in bounds:
         if number == 0 or (bound and number > bound):
-            limit = f"1 to {bound}, as proposed" if bound else "above 0"
+            limit = f"above 0 and at most {bound}, as proposed" if bound else "above 0"
             raise Nonconformance(f"{name} {limit}", found, "settle the smaller of both sides")
     if proposed.credits and settled.credits > proposed.credits:
         limit = f"credits_granted up to {proposed.credits}, as proposed"

@@ -188,7 +188,9 @@ def test_a_wrong_past_len_fails_the_eighth_check(told):
 def test_a_missing_result_fails_the_ninth_check(told):
     code, lines = told(without_kind("chunk"))
     assert code == 1
-    failed_at(lines, 9)
+    shown = failed_at(lines, 9)
+    assert "expected the answer to work 'w1' step 1; found nothing arrived within" in shown
+    assert "<- nothing, where the answer to work 'w1' step 1 was due   <== HERE" in shown
 
 
 def replaced(values):

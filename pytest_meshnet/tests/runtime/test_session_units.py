@@ -200,3 +200,12 @@ def test_rows_of_several_widths_are_a_finding() -> None:
     one, other = (np.ones((1, width), dtype=np.float32) for width in (2, 3))
     with pytest.raises(Nonconformance, match=r"widths \[2, 3\]"):
         joined(one, other)
+
+
+def test_a_unit_that_should_be_refused_says_with_which_codes() -> None:
+    session = scripted(applying)
+    exchange = session.exchange(session.client.chunk([states(1)]))
+    with pytest.raises(Nonconformance, match="work 'w1' refused with CACHE_MISS or CANCELLED\n"):
+        session.refused(exchange, pb.ERROR_CODE_CACHE_MISS, pb.ERROR_CODE_CANCELLED)
+    with pytest.raises(Nonconformance, match="work 'w1' refused\n"):
+        session.refused(exchange)

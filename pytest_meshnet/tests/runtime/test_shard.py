@@ -193,10 +193,18 @@ def test_the_report_is_what_the_worker_said() -> None:
         (
             FlowLimits(prefill_tokens=3),
             FlowLimits(1, 8, 4096, 4),
-            "max_prefill_chunk_tokens 1 to 3, as proposed",
+            "max_prefill_chunk_tokens above 0 and at most 3, as proposed",
         ),
-        (FlowLimits(inflight=2), FlowLimits(1, 3, 4096, 4), "max_inflight_chunks 1 to 2"),
-        (FlowLimits(chunk_bytes=99), FlowLimits(1, 3, 100, 4), "max_chunk_bytes 1 to 99"),
+        (
+            FlowLimits(inflight=2),
+            FlowLimits(1, 3, 4096, 4),
+            "max_inflight_chunks above 0 and at most 2",
+        ),
+        (
+            FlowLimits(chunk_bytes=99),
+            FlowLimits(1, 3, 100, 4),
+            "max_chunk_bytes above 0 and at most 99",
+        ),
         (FlowLimits(credits=1), FlowLimits(2, 3, 100, 4), "credits_granted up to 1"),
     ],
 )
