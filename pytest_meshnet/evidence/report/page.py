@@ -6,7 +6,7 @@ verdict cannot differ.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
@@ -26,6 +26,12 @@ from pytest_meshnet.ledger.verdict import INCOMPLETE, REFUSED
 
 SHOWN_REMARKS = 20
 """Most remarks of one kind that the page lists."""
+
+LOG = "log of "
+"""How the names of attached logs begin."""
+
+SHOWN_LOG = 20_000
+"""Most characters of a log, from its end, that the page shows."""
 
 Tone = Literal["good", "warn", "bad"]
 
@@ -96,6 +102,7 @@ class Page:
     time: Bars | None = None
     sections: tuple[Section, ...] = ()
     remarks: tuple[tuple[str, str], ...] = ()
+    logs: tuple[tuple[str, str], ...] = ()
     circumstances: tuple[tuple[str, str], ...] = ()
     limits: tuple[str, ...] = LIMITS
 
@@ -156,6 +163,7 @@ def _page(run: Judged, checked: Checked | None, providers: tuple[Provider, ...])
         time=_time(found),
         sections=tuple(collect(run, providers)),
         remarks=_remarks(run),
+        logs=tuple(_logs(run)),
         circumstances=_circumstances(run),
     )
 
@@ -263,6 +271,15 @@ def _remarks(run: Judged) -> tuple[tuple[str, str], ...]:
         if len(texts) > SHOWN_REMARKS:
             found.append((kind, f"and {len(texts) - SHOWN_REMARKS} more, in the bundle's records"))
     return tuple(found)
+
+
+def _logs(run: Judged) -> Iterator[tuple[str, str]]:
+    """Yield (name, end of the text) of everything that a runtime of the run logged."""
+    for one in run.recorded.attachments:
+        if one["test"] is None and one["name"].startswith(LOG):
+            data = run.read(one)
+            if data:
+                yield one["name"], data.decode("utf-8", "replace")[-SHOWN_LOG:]
 
 
 def _circumstances(run: Judged) -> tuple[tuple[str, str], ...]:

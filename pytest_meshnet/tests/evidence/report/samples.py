@@ -66,6 +66,7 @@ def mixed(out: Path, key: SigningKey, **about: Any) -> Path:
         numbers = (Metric("decode", "14.91", "tokens/s", "higher"),)
         recorder.attach(failing, "speed", metrics.encode(numbers), metrics.MEDIA_TYPE)
         recorder.warning(None, "the card was warm")
+        recorder.attach_text(None, "log of shard", "x" * 30_000 + "\nthe last line")
 
     said = {
         "calls": calls,
@@ -107,6 +108,7 @@ def hostile_run(out: Path, key: SigningKey, text: str) -> Path:
         recorder.attach_text(test, FRAMES, f"   0.003 s  1    -> {text}\n{text}")
         recorder.claims({text: Fact(text, "capability")})
         recorder.warning(None, text)
+        recorder.attach_text(None, f"log of {text}", text)
         lists = {name: [text] for name in ("reasons", "requested", "observed", "claimed")}
         recorder.attach_text(test, f"placement {text}", json.dumps({"verdict": text} | lists))
         recorder.device(test, {"uuid": text}, {"uuid": text, "name": text, "driver": text})
