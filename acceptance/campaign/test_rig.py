@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_meshnet.campaign.plan.refusals import MODEL
+from pytest_meshnet.campaign.judging.canonical import MODEL
 from pytest_meshnet.campaign.runner.folder import RUN
 from pytest_meshnet.hardware.placement.gpu import Gpu
 

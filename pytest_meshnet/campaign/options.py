@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 
 import click
 
+from pytest_meshnet.campaign.judging.canonical import REPETITIONS, WARMUPS
 from pytest_meshnet.campaign.plan.arms import ARMS, ServeSettings
-from pytest_meshnet.campaign.plan.orders import REPETITIONS, REQUEST_S, START_S, WARMUPS, Orders
+from pytest_meshnet.campaign.plan.orders import REQUEST_S, START_S, Orders
 from pytest_meshnet.campaign.workloads.classes import CLASSES
 
 F = TypeVar("F", bound=Callable[..., Any])

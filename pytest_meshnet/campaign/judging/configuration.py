@@ -6,11 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pytest_meshnet.campaign.judging.facts import ArmFacts
+from pytest_meshnet.campaign.plan.arms import MARLIN, MARLIN_CAP
 
 HYBRID = "hybrid"
-MARLIN = "marlin"
-MARLIN_CAP = 992
-"""Most expert slots that Marlin kernels can address."""
 
 FRACTION = "moe.hybrid_fetch_fraction_resolved"
 EXPERT_QUANT = "model.expert_quant"

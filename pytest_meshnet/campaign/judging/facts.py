@@ -9,10 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """What the run set out to be. `synthetic` says that the runtime or the machine is invented.
-
-    `reductions` name what was asked to be less than the whole campaign.
-    """
+    """What the run set out to be. `synthetic` says that the runtime or the machine is invented."""
 
     session_id: str
     session_number: int
@@ -20,7 +17,6 @@ class Intent:
     dev_smoke: bool
     allow_missing_provenance: bool
     synthetic: bool
-    reductions: tuple[str, ...]
 
     @property
     def developer(self) -> bool:
@@ -30,12 +26,17 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """Arms and classes in the order of their traversal; warm-ups and measured ones per block."""
+    """Arms and classes in the order of their traversal; warm-ups and measured ones per block.
+
+    `baseline_prompts` says that the manifest was frozen for canonical runs, as none that is
+    shipped with the suite was.
+    """
 
     arms: tuple[str, ...]
     classes: tuple[str, ...]
     warmups: int
     repetitions: int
+    baseline_prompts: bool
 
     @property
     def per_block(self) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pytest_meshnet.campaign.judging import coverage, rules
+from pytest_meshnet.campaign.judging.canonical import departures
 from pytest_meshnet.campaign.judging.codes import Code
 from pytest_meshnet.campaign.judging.facts import CampaignRecord
 from pytest_meshnet.campaign.judging.rules import Invalidation
@@ -115,7 +116,7 @@ def _blockers(record: CampaignRecord) -> Iterator[str]:
     said = [one.arm_id for one in record.arms if (one.configuration or {}).get("simulated")]
     if said and not intent.synthetic:
         yield f"the servers of {', '.join(said)} say that they are simulated"
-    yield from intent.reductions
+    yield from departures(record.protocol, record.provenance)
 
 
 def _complete(record: CampaignRecord) -> bool:

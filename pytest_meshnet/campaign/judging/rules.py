@@ -190,10 +190,11 @@ def _request(one: Observation) -> Iterator[tuple[Code, str]]:
             Code.PROMPT_SHAPE_VIOLATION,
             f"the prompt has {one.prompt_tokens} tokens: {one.class_id} is {shape.prompt}",
         )
-    if one.completion_tokens != one.requested_tokens:
+    if not one.completion_tokens == one.requested_tokens == shape.output_tokens:
         yield (
             Code.COMPLETION_LENGTH_MISMATCH,
-            f"{one.completion_tokens} completion tokens: {one.requested_tokens} were requested",
+            f"{one.completion_tokens} completion tokens, {one.requested_tokens} were requested: "
+            f"{one.class_id} is {shape.output_tokens}",
         )
     if one.measured and one.prefill != "ok":
         code = PREFILL_CODES.get(one.prefill, Code.PREFILL_UNAVAILABLE)

@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pytest_meshnet.campaign.errors import CampaignRefused
-from pytest_meshnet.campaign.judging.configuration import MARLIN, MARLIN_CAP
 from pytest_meshnet.runtime.ports import HOST
+
+MARLIN = "marlin"
+MARLIN_CAP = 992
+"""Most expert slots that Marlin kernels can address."""
 
 SERVER_ENVIRONMENT: Mapping[str, str] = {"FREETOKEN_INSTRUMENT_PREFILL": "1"}
 """Set alike for every arm, so that measuring favours none."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pytest_meshnet.campaign.judging.canonical import REPETITIONS, WARMUPS
+from pytest_meshnet.campaign.judging.facts import Protocol
 from pytest_meshnet.campaign.plan.arms import ARMS, Arm, ServeSettings
 from pytest_meshnet.campaign.workloads.classes import CLASSES
 
-WARMUPS = 2
-REPETITIONS = 10
 START_S = 1800.0
 """How long a server may load; a 35 B model from a disk takes minutes."""
 REQUEST_S = 1800.0
@@ -68,14 +67,13 @@ class Orders:
         classes = tuple(name for name in CLASSES if name in self.classes)
         return arms[::step], classes[::step]
 
-    def reductions(self) -> Iterator[str]:
-        """Yield what was asked to be less than a whole campaign."""
-        if set(self.arms) != set(ARMS):
-            yield f"only the arms {', '.join(self.arms)} of {', '.join(ARMS)}"
-        if set(self.classes) != set(CLASSES):
-            yield f"only the classes {', '.join(self.classes)} of {', '.join(CLASSES)}"
-        if (self.warmups, self.repetitions) != (WARMUPS, REPETITIONS):
-            yield (
-                f"{self.warmups} + {self.repetitions} requests a block instead of "
-                f"{WARMUPS} + {REPETITIONS}"
-            )
+    def protocol(self, *, baseline_prompts: bool) -> Protocol:
+        """Return what is to be run, with prompts of a manifest for canonical runs or not."""
+        arms, classes = self.traversal
+        return Protocol(
+            tuple(one.arm_id for one in arms),
+            classes,
+            self.warmups,
+            self.repetitions,
+            baseline_prompts,
+        )

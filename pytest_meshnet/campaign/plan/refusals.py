@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pytest_meshnet.campaign.errors import CampaignRefused
+from pytest_meshnet.campaign.judging.canonical import departures
 from pytest_meshnet.campaign.judging.facts import Provenance
 from pytest_meshnet.campaign.judging.rules import (
     missing_provenance,
@@ -15,15 +16,9 @@ from pytest_meshnet.campaign.judging.rules import (
 from pytest_meshnet.campaign.plan.orders import Orders
 from pytest_meshnet.campaign.plan.surroundings import Machine
 from pytest_meshnet.campaign.workloads.manifest import Manifest, load
-from pytest_meshnet.hardware.inventory.device import GIB
 
-MODEL = "nvidia/Qwen3.6-35B-A3B-NVFP4"
 SIMULATED = "simulated"
 """What a simulated runtime says where a real one tells its version."""
-
-GPU = "RTX 3060"
-GPU_GIB = (11, 13)
-"""The card with 12 GB, told from the one with 8; drivers round in both directions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +48,7 @@ def prepare(orders: Orders, machine: Machine, provenance: Provenance) -> Prepara
             problem = str(refused)
     found = list(_always(orders, machine, provenance, manifest, problem))
     if not orders.developer:
-        found += _canonical(orders, machine, provenance, manifest)
+        found += _canonical(orders, provenance, manifest)
     return Preparation(orders, machine, provenance, manifest, tuple(found))
 
 
@@ -78,19 +73,13 @@ def _always(
         yield "--key with a simulated runtime: synthetic evidence is signed by no kept key"
 
 
-def _canonical(
-    orders: Orders, machine: Machine, provenance: Provenance, manifest: Manifest | None
-) -> Iterator[str]:
+def _canonical(orders: Orders, provenance: Provenance, manifest: Manifest | None) -> Iterator[str]:
     if not orders.bench_bw:
         yield "--no-bench-bw: a canonical run measures the bandwidth first"
-    for reduction in orders.reductions():
-        yield f"{reduction}: a canonical run is whole; --dev-smoke runs less"
-    if manifest is not None and not manifest.declares_canonical:
-        yield f"the manifest {manifest.manifest_id} is not meant for a canonical run"
+    baseline = manifest is None or manifest.declares_canonical
+    yield from departures(orders.protocol(baseline_prompts=baseline), provenance)
     if provenance.dirty_paths:
         yield f"the checkout is dirty: {', '.join(provenance.dirty_paths)}; commit or remove them"
-    if orders.repository not in (None, MODEL):
-        yield f"the repository is {orders.repository}: a canonical run is of {MODEL}"
     for problem in (
         revision_problem(provenance.model_revision, provenance.model_path),
         repository_problem(provenance.model_repository, provenance.model_path),
@@ -99,17 +88,3 @@ def _canonical(
             yield problem
     if missing := missing_provenance(provenance):
         yield f"required provenance is unknown: {', '.join(missing)}"
-    yield from _card(machine)
-
-
-def _card(machine: Machine) -> Iterator[str]:
-    device = machine.device
-    if device is None:
-        return
-    low, high = GPU_GIB
-    memory = device.memory_bytes
-    if GPU not in (device.name or "").replace("-", " "):
-        yield f"the GPU is {device.name or 'of unknown name'}: a canonical run is on an {GPU}"
-    elif memory is None or not low * GIB <= memory <= high * GIB:
-        told = "unknown" if memory is None else f"{memory / GIB:.1f} GiB"
-        yield f"the GPU's memory is {told}: a canonical run is on the {GPU} with 12 GB"

@@ -13,7 +13,6 @@ from pytest_meshnet.campaign.judging.facts import (
     CampaignRecord,
     Intent,
     Observation,
-    Protocol,
 )
 from pytest_meshnet.campaign.judging.judge import Judgement, judge
 from pytest_meshnet.campaign.plan.arms import SERVER_ENVIRONMENT, Arm, Runtime
@@ -64,19 +63,13 @@ class _Session:
 
     def record(self) -> CampaignRecord:
         """Put everything together that is known by now."""
-        arms, classes = self.orders.traversal
         told = self.preparation.provenance
         if told.dirty_paths is not None:
             dirty = dict.fromkeys((*told.dirty_paths, *self.dirty_since))
             told = replace(told, dirty_paths=tuple(dirty))
         return CampaignRecord(
             self.intent,
-            Protocol(
-                tuple(one.arm_id for one in arms),
-                classes,
-                self.orders.warmups,
-                self.orders.repetitions,
-            ),
+            self.orders.protocol(baseline_prompts=self.manifest.declares_canonical),
             self.bandwidth,
             told,
             tuple(self.arms),
@@ -135,7 +128,6 @@ def _session(preparation: Preparation) -> _Session:
         dev_smoke=orders.dev_smoke,
         allow_missing_provenance=orders.allow_missing_provenance,
         synthetic=preparation.synthetic,
-        reductions=tuple(orders.reductions()),
     )
     folder = RunFolder(orders.folder)
     folder.make()

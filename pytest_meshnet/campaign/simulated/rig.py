@@ -10,9 +10,9 @@ from pathlib import Path
 
 from pytest_meshnet import layout
 from pytest_meshnet.campaign.errors import CampaignRefused
+from pytest_meshnet.campaign.judging.canonical import MODEL
 from pytest_meshnet.campaign.judging.codes import Code
 from pytest_meshnet.campaign.plan.orders import Orders
-from pytest_meshnet.campaign.plan.refusals import MODEL
 from pytest_meshnet.campaign.simulated.switches import FLAG, OF_THE_RIG
 
 REVISION = "5ad85de24bbd28a0d5c1d5c1a7b5d9a3c5e6f708"

@@ -13,6 +13,10 @@ def of_bandwidth(**changes):
     return lambda record: replace(record, bandwidth=replace(record.bandwidth, **changes))
 
 
+def of_protocol(**changes):
+    return lambda record: replace(record, protocol=replace(record.protocol, **changes))
+
+
 def of_provenance(**changes):
     return lambda record: replace(record, provenance=replace(record.provenance, **changes))
 
@@ -64,11 +68,11 @@ BREAKS = {
     Code.HELD_CONSTANT_MISMATCH: of_field(3, "runtime.page_size", 16),
     Code.PROMPT_SHAPE_VIOLATION: of_request(1, prompt_tokens=2001),
     Code.COMPLETION_LENGTH_MISMATCH: of_request(2, completion_tokens=511),
-    Code.PREFILL_UNAVAILABLE: of_request(4, prefill="unavailable"),
-    Code.PREFILL_DISABLED: of_request(5, prefill="instrumentation_disabled"),
-    Code.PREFILL_NO_FRESH_RECORD: of_request(7, prefill="no_fresh_record"),
-    Code.PREFILL_AMBIGUOUS: of_request(8, prefill="ambiguous_records"),
-    Code.PREFILL_SHARED_BATCH: of_request(10, prefill="shared_batch"),
+    Code.PREFILL_UNAVAILABLE: of_request(14, prefill="unavailable"),
+    Code.PREFILL_DISABLED: of_request(15, prefill="instrumentation_disabled"),
+    Code.PREFILL_NO_FRESH_RECORD: of_request(47, prefill="no_fresh_record"),
+    Code.PREFILL_AMBIGUOUS: of_request(98, prefill="ambiguous_records"),
+    Code.PREFILL_SHARED_BATCH: of_request(110, prefill="shared_batch"),
     Code.PREFILL_UNUSABLE_TIMING: of_request(11, prefill="unusable_timing"),
     Code.GPU_UNPROVEN: of_arm(0, gpu_uuids=None),
     Code.GPU_MISMATCH: of_arm(3, gpu_uuids=(OTHER,)),

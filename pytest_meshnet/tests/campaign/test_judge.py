@@ -17,10 +17,12 @@ from pytest_meshnet.tests.campaign.breaking import (
     of_arm,
     of_bandwidth,
     of_field,
+    of_protocol,
     of_provenance,
     of_request,
 )
 from pytest_meshnet.tests.campaign.whole import (
+    ARMS,
     OUTPUT_TOKENS,
     UUID,
     arm,
@@ -43,7 +45,7 @@ def test_a_whole_campaign_with_nothing_against_it_is_valid():
     assert found.invalidations == ()
     assert (found.execution_status, found.validity) == ("COMPLETE", "VALID")
     assert found.headline == "VALID CANONICAL CAMPAIGN"
-    assert (found.expected, found.observed, found.exit_code) == (24, 24, 0)
+    assert (found.expected, found.observed, found.exit_code) == (240, 240, 0)
 
 
 def test_every_code_has_a_break_and_an_advice():
@@ -93,7 +95,6 @@ def test_no_invalidated_campaign_ends_valid_and_incomplete_wins(
         ({"dev_smoke": True}, "--dev-smoke"),
         ({"allow_missing_provenance": True}, "--allow-missing-provenance"),
         ({"synthetic": True}, "synthetic"),
-        ({"reductions": ("only the arms B1",)}, "only the arms B1"),
     ],
 )
 def test_what_can_never_be_canonical_is_not_valid_whatever_it_shows(changes, word):
@@ -101,6 +102,42 @@ def test_what_can_never_be_canonical_is_not_valid_whatever_it_shows(changes, wor
     assert (found.validity, found.headline) == ("NON_CANONICAL", "NON-CANONICAL DEVELOPER RUN")
     assert word in found.blockers[0]
     assert found.exit_code == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        (of_provenance(model_repository="nvidia/other", model_path="/m"), "nvidia/other"),
+        (of_provenance(gpu_name="NVIDIA GeForce RTX 4090"), "RTX 4090"),
+        (of_provenance(gpu_name="NVIDIA GeForce RTX 3060 Ti"), "3060 Ti"),
+        (of_provenance(gpu_name="NVIDIA GeForce RTX 3060 Laptop GPU"), "Laptop"),
+        (of_provenance(gpu_memory_bytes=8 * 1024**3), "8.0 GiB"),
+        (of_protocol(baseline_prompts=False), "the manifest"),
+        (of_protocol(arms=("B2", "B1", "B3", "B4", "B5")), "expected forward or reversed"),
+    ],
+)
+def test_a_record_of_another_campaign_is_not_valid_whatever_its_intent_says(change, word):
+    found = judge(change(campaign()))
+    assert found.invalidations == ()
+    assert (found.validity, found.exit_code) == ("NON_CANONICAL", 4)
+    assert word in "; ".join(found.blockers)
+
+
+@pytest.mark.parametrize("changes", [{"arms": ("B1",)}, {"classes": ("W1",)}, {"repetitions": 9}])
+def test_less_than_the_whole_protocol_is_never_canonical(changes):
+    found = judge(of_protocol(**changes)(campaign()))
+    assert found.validity != "VALID"
+    assert found.blockers
+
+
+def test_both_orders_of_the_traversal_are_canonical():
+    backward = of_protocol(arms=ARMS[::-1], classes=("W4", "W3", "W2", "W1"))
+    assert judge(backward(campaign())).validity == "VALID"
+
+
+def test_a_request_for_fewer_tokens_than_the_class_is_no_match():
+    short = of_request(20, completion_tokens=5, requested_tokens=5)
+    assert codes(short(campaign())) == {Code.COMPLETION_LENGTH_MISMATCH}
 
 
 def test_a_server_that_says_it_is_simulated_makes_no_valid_campaign():
@@ -116,14 +153,14 @@ def test_a_request_that_was_never_made_is_a_reason_of_its_block():
     # faults.md 171: what was counted is what was asked, block by block.
     found = judge(replace(campaign(), observations=campaign().observations[:-1]))
     (reason,) = found.invalidations
-    assert (reason.code, reason.arm_id, reason.class_id) == (Code.GENERATION_FAILED, "B4", "W3")
-    assert "1 of 3 requests were never made" in reason.message
-    assert (found.headline, found.observed) == ("INCOMPLETE RUN", 23)
+    assert (reason.code, reason.arm_id, reason.class_id) == (Code.GENERATION_FAILED, "B5", "W4")
+    assert "1 of 12 requests were never made" in reason.message
+    assert (found.headline, found.observed) == ("INCOMPLETE RUN", 239)
 
 
 def test_a_request_made_twice_and_a_block_that_nobody_planned_are_no_complete_campaign():
     doubled = campaign(observations=(*campaign().observations, campaign().observations[0]))
-    stray = campaign(observations=(*campaign().observations, observation(class_id="W4")))
+    stray = campaign(observations=(*campaign().observations, observation("B6")))
     assert judge(doubled).execution_status == "INCOMPLETE"
     assert judge(stray).execution_status == "INCOMPLETE"
 
@@ -186,7 +223,8 @@ def test_a_server_on_two_gpus_is_on_another_one_too():
 
 def test_a_server_that_never_served_proves_nothing_and_is_only_failed():
     dead = arm("B4", ready=False, failure="exit 1", gpu_uuids=None, configuration=None)
-    found = codes(campaign(arms=(*campaign().arms[:3], dead)))
+    arms = campaign().arms
+    found = codes(campaign(arms=(*arms[:3], dead, arms[4])))
     assert found == {Code.SERVER_FAILED}
 
 
@@ -287,7 +325,8 @@ def test_arms_that_collapse_and_backends_that_do_nothing_are_recorded_and_no_err
     assert found["b1_b4_one_configuration"] is True
     assert cross_arm(campaign().arms)["b1_b4_one_configuration"] is False
     assert cross_arm(same.arms[:3])["b1_b4_one_configuration"] is None
-    assert found["nvfp4_inert"] == {"B1": False, "B2": True, "B3": True, "B4": False}
+    inert = {"B1": False, "B2": True, "B3": True, "B4": False, "B5": True}
+    assert found["nvfp4_inert"] == inert
     locked = of_field(0, "moe.cpu_layers_resolved", [3])(campaign())
     assert cross_arm(locked.arms)["nvfp4_inert"]["B1"] is True
 

@@ -174,7 +174,7 @@ def test_a_canonical_run_refuses_the_smoke_manifest(tmp_path):
     done = dry("--simulated", "--out", tmp_path / "runs")
     assert done.exit_code == 2
     (one,) = refusals(done)
-    assert "the manifest smoke is not meant for a canonical run" in one
+    assert "the manifest is not meant for a canonical run" in one
     assert dry("--simulated", "--dev-smoke", "--out", tmp_path / "runs").exit_code == 0
 
 

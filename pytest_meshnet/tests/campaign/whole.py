@@ -15,7 +15,7 @@ from pytest_meshnet.campaign.judging.facts import (
 UUID = "GPU-3060a1f0-7c21-4d5e-9b10-0c8f5e2d6a71"
 REVISION = "5ad85de24bbd28a0d5c1d5c1a7b5d9a3c5e6f708"
 PATH = f"/models/models--nvidia--Qwen3.6-35B-A3B-NVFP4/snapshots/{REVISION}"
-ARMS = ("B1", "B2", "B3", "B4")
+ARMS = ("B1", "B2", "B3", "B4", "B5")
 
 PROMPT_TOKENS = {"W1": 569, "W2": 400, "W3": 16_000, "W4": 128}
 OUTPUT_TOKENS = {"W1": 512, "W2": 512, "W3": 256, "W4": 128}
@@ -25,6 +25,7 @@ _RESOLVED = {
     "B2": ("hybrid", "triton"),
     "B3": ("hybrid", "triton"),
     "B4": ("offload", "triton"),
+    "B5": ("cpu", "triton"),
 }
 
 
@@ -141,15 +142,14 @@ def intent(**changes):
         dev_smoke=False,
         allow_missing_provenance=False,
         synthetic=False,
-        reductions=(),
     )
     return replace(told, **changes)
 
 
 def campaign(**changes):
-    """Four arms, two classes, one warm-up and two measured repetitions a block."""
-    protocol = Protocol(ARMS, ("W1", "W3"), 1, 2)
-    numbers = [(False, 0), (True, 0), (True, 1)]
+    """Five arms, four classes, two warm-ups and ten measured repetitions a block."""
+    protocol = Protocol(ARMS, tuple(PROMPT_TOKENS), 2, 10, baseline_prompts=True)
+    numbers = [(False, 0), (False, 1), *((True, number) for number in range(10))]
     places = [
         (arm_id, class_id, measured, number)
         for arm_id in protocol.arms
