@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pytest_meshnet.ledger.requirements import Ledger, Requirement
 from pytest_meshnet.ledger.status import PlannedTest
 
-OPEN_PROFILES = ("parity",)
+OPEN_PROFILES: tuple[str, ...] = ()
 """Profiles that this version does not examine. A claim of one is never certified: its MUSTs have
 no test, and a verdict counts them as not-run."""
 

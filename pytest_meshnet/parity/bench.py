@@ -90,6 +90,12 @@ class ParityBench:
         """Every route in the production dtype, each measured once; an engine as it is."""
         return self._measured(None if self.is_whole else self.plans(self.production_dtype))
 
+    def usual_records(self) -> list[RouteRecord]:
+        """Every route as it is meant to be used: in production dtype, or in the one it offers."""
+        if self.is_whole or self.seam.spec.dtypes == (DType.FLOAT32,):
+            return self.exact_records()
+        return self.production_records()
+
     def _measured(self, plans: Sequence[RoutePlan] | None) -> list[RouteRecord]:
         wanted: Sequence[RoutePlan | None] = [None] if plans is None else plans
         for number, plan in enumerate(wanted):

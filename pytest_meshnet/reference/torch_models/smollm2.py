@@ -11,16 +11,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import gguf
 import numpy as np
 import torch
 import transformers
-from numpy.typing import NDArray
 from transformers.models.llama import modeling_llama as llama
 
 from pytest_meshnet.protocol.machines.session import ServedShard
 from pytest_meshnet.protocol.tensors import DType
 from pytest_meshnet.reference.fingerprints import built_in_fingerprint
+from pytest_meshnet.reference.torch_models.gguf_file import GgufFile, Number
 from pytest_meshnet.reference.torch_models.shard import Parts, TorchShard, single_threaded
 
 NAME = "smollm2"
@@ -56,19 +55,19 @@ def load_shard(start: int, end: int, boundary_dtype: DType) -> tuple[ServedShard
     """Load layers [start, end): the embedding too with the first, the output head with the last."""
     single_threaded()
     path = weights_file()
-    file = _File(path)
-    config = file.config()
+    weights = _Weights(path)
+    config = weights.config()
     parts = Parts(
         config=config,
         start=start,
         end=end,
         layers={
-            number: _layer(file, config, number, number - start) for number in range(start, end)
+            number: _layer(weights, config, number, number - start) for number in range(start, end)
         },
         rotary=llama.LlamaRotaryEmbedding(config),
-        embedding=_embedding(file) if start == 0 else None,
-        final_norm=_norm(file, config),
-        head=_head(file) if end == config.num_hidden_layers else None,
+        embedding=_embedding(weights) if start == 0 else None,
+        final_norm=_norm(weights, config),
+        head=_head(weights) if end == config.num_hidden_layers else None,
     )
     return _served(path, config, start, end, boundary_dtype), TorchShard(parts, boundary_dtype)
 
@@ -111,21 +110,19 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-class _File:
-    """A GGUF file of the Llama architecture, whose tensors are read one at a time."""
+class _Weights:
+    """Configuration and parameters of a GGUF file of the Llama architecture."""
 
     def __init__(self, path: Path) -> None:
-        self._reader = gguf.GGUFReader(path)
-        self._tensors = {tensor.name: tensor for tensor in self._reader.tensors}
+        self._file = GgufFile(path)
 
-    def config(self) -> transformers.LlamaConfig:
-        heads = self._number("attention.head_count")
+    def config(self) -> Any:
         return transformers.LlamaConfig(
             vocab_size=self._number("vocab_size"),
             hidden_size=self._number("embedding_length"),
             intermediate_size=self._number("feed_forward_length"),
             num_hidden_layers=self._number("block_count"),
-            num_attention_heads=heads,
+            num_attention_heads=self._number("attention.head_count"),
             num_key_value_heads=self._number("attention.head_count_kv"),
             max_position_embeddings=self._number("context_length"),
             rms_norm_eps=self._number("attention.layer_norm_rms_epsilon"),
@@ -134,54 +131,49 @@ class _File:
             attn_implementation="sdpa",
         )
 
-    def _number(self, name: str) -> Any:
-        return self._reader.fields[f"llama.{name}"].contents()
+    def _number(self, name: str) -> Number:
+        return self._file.numbers[f"llama.{name}"]
 
-    def weights(self, name: str) -> torch.Tensor:
-        """A tensor in float32, in memory of its own."""
-        return torch.from_numpy(self._dequantized(name))
+    def tensor(self, name: str) -> torch.Tensor:
+        """A tensor in float32."""
+        return torch.from_numpy(self._file.float32(f"{name}.weight"))
 
     def unpermuted(self, name: str, heads: int) -> torch.Tensor:
         """A query or key matrix whose rotary pairs are halves of a head again."""
-        rows = self._dequantized(name)
+        rows = self._file.float32(f"{name}.weight")
         pairs = rows.reshape(heads, rows.shape[0] // heads // 2, 2, -1)
         return torch.from_numpy(np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(rows.shape))
 
-    def _dequantized(self, name: str) -> NDArray[np.float32]:
-        tensor = self._tensors[f"{name}.weight"]
-        values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
-        return np.array(values, dtype=np.float32)
 
-
-def _layer(file: _File, config: Any, number: int, place: int) -> torch.nn.Module:
+def _layer(weights: _Weights, config: Any, number: int, place: int) -> torch.nn.Module:
     heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
-    weights = {}
+    parameters = {}
     for parameter, tensor in _LAYER.items():
         name = f"blk.{number}.{tensor}"
         permuted = tensor in heads
-        weights[parameter] = (
-            file.unpermuted(name, heads[tensor]) if permuted else file.weights(name)
+        parameters[parameter] = (
+            weights.unpermuted(name, heads[tensor]) if permuted else weights.tensor(name)
         )
     with torch.device("meta"):
         layer = llama.LlamaDecoderLayer(config, place)
-    layer.load_state_dict(weights, assign=True)
+    layer.load_state_dict(parameters, assign=True)
     return layer.eval()
 
 
-def _embedding(file: _File) -> torch.nn.Module:
-    return torch.nn.Embedding.from_pretrained(file.weights("token_embd"))
+def _embedding(weights: _Weights) -> torch.nn.Module:
+    return torch.nn.Embedding.from_pretrained(weights.tensor("token_embd"))
 
 
-def _norm(file: _File, config: Any) -> torch.nn.Module:
+def _norm(weights: _Weights, config: Any) -> torch.nn.Module:
     norm = llama.LlamaRMSNorm(config.hidden_size, eps=config.rms_norm_eps)
-    norm.load_state_dict({"weight": file.weights("output_norm")}, assign=True)
+    norm.load_state_dict({"weight": weights.tensor("output_norm")}, assign=True)
     return norm.eval()
 
 
-def _head(file: _File) -> torch.nn.Module:
+def _head(weights: _Weights) -> torch.nn.Module:
     """The output head, which is the embedding again."""
-    weights = file.weights("token_embd")
+    matrix = weights.tensor("token_embd")
     with torch.device("meta"):
-        head = torch.nn.Linear(weights.shape[1], weights.shape[0], bias=False)
-    head.load_state_dict({"weight": weights}, assign=True)
+        head = torch.nn.Linear(matrix.shape[1], matrix.shape[0], bias=False)
+    head.load_state_dict({"weight": matrix}, assign=True)
     return head.eval()

@@ -1,0 +1,113 @@
+"""The client of llama.cpp's server, against a server that answers as its API is documented."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pytest_meshnet.parity.llama_server import LlamaServer, model_file
+from pytest_meshnet.runtime.errors import Nonconformance, Refusal
+from pytest_meshnet.runtime.route_spec import EngineSpec
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers /completion with ascending tokens; `short` leaves one out."""
+
+    asked: list[dict] = []  # noqa: RUF012
+    short = False
+
+    def do_GET(self):
+        self._answer({"status": "ok"})
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.asked.append(body)
+        count = body["n_predict"] - self.short
+        told = [
+            {"id": n + 1, "logprob": -0.25,
+             "top_logprobs": [{"id": n + 1, "logprob": -0.25}, {"id": 0, "logprob": -3.0}]}
+            for n in range(count)
+        ]  # fmt: skip
+        timings = {"prompt_ms": 2.0, "predicted_ms": 8.0}
+        self._answer({"completion_probabilities": told, "timings": timings})
+
+    def _answer(self, document):
+        data = json.dumps(document).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_):
+        """Keep quiet."""
+
+
+@pytest.fixture
+def handler():
+    return type("Handler", (_Handler,), {"asked": []})
+
+
+@pytest.fixture
+def url(handler):
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def reached(url):
+    return LlamaServer.reach(EngineSpec(url=url), Path(), 8, 30)
+
+
+def test_token_ids_go_in_and_greedy_tokens_come_out(handler, url):
+    made = reached(url).generate([5, 6], 3)
+    assert made.tokens == (1, 2, 3)
+    (asked,) = handler.asked
+    assert asked["prompt"] == [5, 6]
+    assert (asked["temperature"], asked["ignore_eos"], asked["cache_prompt"]) == (0.0, True, False)
+
+
+def test_what_is_not_told_is_unknown(url):
+    made = reached(url).generate([5], 1)
+    assert made.scale == "log-probabilities"
+    assert made.scores[0, [0, 1]].tolist() == [-3.0, -0.25]
+    assert np.isnan(made.scores[0, 2:]).all()
+
+
+def test_its_timings_are_its_work(url):
+    (work,) = reached(url).generate([5], 1).work
+    assert (work.end_layer, work.execution_nanos, work.least_nanos) == (30, 10_000_000, 2_000_000)
+
+
+def test_prompts_run_at_once_and_keep_their_order(handler, url):
+    made = reached(url).generate_together([[1], [2], [3], [4]], 2)
+    assert [one.prompt for one in made] == [(1,), (2,), (3,), (4,)]
+    assert len(handler.asked) == 4
+
+
+def test_a_token_without_probabilities_is_a_finding(handler, url):
+    handler.short = True
+    with pytest.raises(Nonconformance, match="3 tokens with log-probabilities"):
+        reached(url).generate([5], 3)
+
+
+def test_a_model_that_is_no_file_is_refused(tmp_path):
+    with pytest.raises(Refusal, match="there is no model"):
+        model_file("missing.gguf", tmp_path)
+
+
+def test_a_binary_that_is_not_there_is_refused(tmp_path):
+    spec = EngineSpec(command=(str(tmp_path / "llama-server"), "--port", "{port}"))
+    with pytest.raises(Refusal, match="cannot be started"):
+        LlamaServer.reach(spec, tmp_path, 8, 30)
+
+
+def test_a_binary_that_ends_at_once_is_refused(tmp_path):
+    with pytest.raises(Refusal, match="ended with 1 at its start"):
+        LlamaServer.reach(EngineSpec(command=("false",)), tmp_path, 8, 30)
