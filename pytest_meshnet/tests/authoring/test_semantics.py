@@ -20,7 +20,7 @@ SMALL = load("reference", small=True)
 TEXT = (docs_folder() / "semantics.md").read_text()
 
 
-def blocks() -> dict[str, str]:
+def sequences() -> dict[str, str]:
     """Each block of frames by the heading above it."""
     found = {}
     for section in TEXT.split("\n## ")[1:]:
@@ -38,15 +38,15 @@ def played(text: str) -> None:
     play(parse(text), ShardUnderTest(target, "guide", 1))
 
 
-@pytest.mark.parametrize("heading", blocks())
+@pytest.mark.parametrize("heading", sequences())
 def test_a_sequence_of_the_guide_is_what_the_reference_answers(heading: str) -> None:
-    played(blocks()[heading])
+    played(sequences()[heading])
 
 
-@pytest.mark.parametrize("heading", blocks())
+@pytest.mark.parametrize("heading", sequences())
 def test_a_wrong_number_in_a_sequence_would_be_noticed(heading: str) -> None:
     """Every answer that tells a length is changed in turn, and the reference disagrees."""
-    text = blocks()[heading]
+    text = sequences()[heading]
     lines = text.splitlines()
     # Of several right answers the reference gives one; the others cannot be seen to be wrong.
     certain = {n: line for n, line in enumerate(lines) if " or " not in line}
@@ -60,7 +60,7 @@ def test_a_wrong_number_in_a_sequence_would_be_noticed(heading: str) -> None:
 
 
 def test_every_situation_has_a_sequence() -> None:
-    assert set(blocks()) == {
+    assert set(sequences()) == {
         "Opening",
         "Units and their answers",
         "What is held",
@@ -76,6 +76,6 @@ def test_every_situation_has_a_sequence() -> None:
 
 
 def test_the_words_that_the_page_explains_are_those_of_the_notation() -> None:
-    kinds = {line.frame.kind for text in blocks().values() for line in parse(text)
+    kinds = {line.frame.kind for text in sequences().values() for line in parse(text)
              if isinstance(line, Line)}  # fmt: skip
     assert {"open", "chunk", "decode", "again", "cancel", "release", "half-close"} <= kinds

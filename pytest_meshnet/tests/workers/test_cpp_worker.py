@@ -14,6 +14,13 @@ import tomllib
 import pytest
 
 from pytest_meshnet import layout
+from pytest_meshnet.authoring.exchange.canonical import exchanges
+from pytest_meshnet.authoring.exchange.notation import parse
+from pytest_meshnet.authoring.exchange.playing import play
+from pytest_meshnet.runtime.descriptor import load
+from pytest_meshnet.runtime.shard import ShardUnderTest
+from pytest_meshnet.runtime.target import Target
+from pytest_meshnet.tests.authoring.test_semantics import sequences
 
 FOLDER = layout.folder("fixtures") / "workers" / "cpp"
 FAULTS = tomllib.loads((FOLDER / "faults.toml").read_text())["faults"]
@@ -111,3 +118,15 @@ def test_a_fault_fails_the_requirement_that_it_breaks(
     failed = re.findall(r"^FAILED (.*?) \S*conformance/", result.stdout, re.MULTILINE)
     assert requirement in " ".join(failed), result.stdout[-6000:]
     assert result.returncode == 1
+
+
+def test_the_worker_answers_every_written_exchange_and_every_sequence_of_the_guide(program):
+    descriptor = load(str(FOLDER / "target.toml"))
+    target = Target(descriptor, descriptor.shards[0])
+    target.connect()
+    try:
+        scripts = dict(exchanges()) | {name: parse(text) for name, text in sequences().items()}
+        for name, script in scripts.items():
+            play(script, ShardUnderTest(target, re.sub(r"\W", "-", name), 1))
+    finally:
+        target.close()
