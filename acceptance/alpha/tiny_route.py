@@ -1,0 +1,150 @@
+"""The whole of what can be measured on the tiny route with shared indices, as a record.
+
+The workers are real processes and everything about them is measured; that their model has a few
+layers and invented weights is said, so that the verdict can only be `stop`.
+"""
+
+from __future__ import annotations
+
+import platform
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pytest_meshnet.alpha.collectors import machine, protocol, route, storage
+from pytest_meshnet.alpha.collectors.claims import RecordBuilder, claim, claims
+from pytest_meshnet.identity.node import Identity
+from pytest_meshnet.parity.bench import ParityBench
+from pytest_meshnet.protocol.tensors import DType
+from pytest_meshnet.runtime.route import Route
+from pytest_meshnet.runtime.route_making import RoutePlan
+from pytest_meshnet.runtime.shard import ShardUnderTest
+
+BY = "acceptance/alpha"
+TOKENS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is measured: a bench with its routes, the plan to run, and the identity it serves."""
+
+    bench: ParityBench
+    plan: RoutePlan
+    identity: Identity
+
+    @property
+    def route(self) -> Route:
+        """The running route."""
+        return self.bench.route(self.plan)
+
+    @property
+    def head(self) -> ShardUnderTest:
+        """The first Shard by itself, with session ids that no generation has."""
+        return ShardUnderTest(self.route.targets[0], f"alpha-{secrets.token_hex(3)}", 0)
+
+    @property
+    def prompt(self) -> Sequence[int]:
+        """The longest prompt of the corpus."""
+        return max(self.bench.corpus.values(), key=len)
+
+
+def collect(subject: Subject, logs: Sequence[str], texts: Sequence[str]) -> RecordBuilder:
+    """Measure everything that this machine lets one measure."""
+    made = RecordBuilder(synthetic=False)
+    made.record["taken"] = {"started": "now", "ended": "now", "by": BY}
+    _label(made)
+    _semantics(made, subject)
+    _speed(made, subject)
+    _reliability(made, subject)
+    _machines(made, subject)
+    host = platform.node()
+    made.record["storage"]["log_scans"] = {host: storage.scan(logs, texts)}
+    return made
+
+
+def _label(made: RecordBuilder) -> None:
+    made.fill("labels", claims(BY, {
+        "hardware": [machine.hardware()],
+        "topology": "processes on one machine over loopback",
+        "aggregate_floor_class": "experimental_hard_fit_floor",
+    }))  # fmt: skip
+
+
+def _semantics(made: RecordBuilder, subject: Subject) -> None:
+    bench = subject.bench
+    exact = bench.compared(bench.route(RoutePlan(subject.plan.ranges, DType.FLOAT32))).values()
+    narrow = RoutePlan(subject.plan.ranges, bench.production_dtype)
+    compared = list(bench.compared(bench.route(narrow)).values())
+    generations = [subject.route.generate(ids, TOKENS) for ids in bench.corpus.values()]
+    made.fill(
+        "semantic_correctness",
+        {
+            "f32_seam": route.exact_seam(exact),
+            "production_seam": route.production_seam(compared, generations),
+            "handshakes": protocol.handshakes(subject.head, subject.identity),
+        },
+    )
+
+
+def _speed(made: RecordBuilder, subject: Subject) -> None:
+    route.pace(subject.route, subject.prompt, 2)
+    runs = [route.pace(subject.route, subject.prompt, TOKENS) for _ in range(3)]
+    found = {
+        "warmups": 1,
+        "ttft_seconds": runs[0].first_token,
+        "ttft_prompt_tokens": len(subject.prompt),
+        "unexplained_gaps_seconds": [one.longest_gap for one in runs],
+    }
+    made.fill("performance", claims(BY, found))
+    decode = [
+        {"tokens_per_second": one.tokens / one.decode, "tokens": one.tokens, "seconds": one.decode}
+        for one in runs
+    ]
+    made.entries("performance/decode", [claims(BY, one) for one in decode])
+
+
+def _reliability(made: RecordBuilder, subject: Subject) -> None:
+    bench, running = subject.bench, subject.route
+    middle = running.targets[len(running.targets) // 2]
+    made.fill(
+        "reliability",
+        {
+            "worker_loss": route.worker_loss(running, middle, subject.prompt, 8),
+            "stale_epoch": protocol.stale_epoch(subject.head),
+            "replayed_step": protocol.replayed_step(subject.head),
+        },
+    )
+    cold = RoutePlan(subject.plan.ranges, DType.FLOAT32)
+    starts = []
+    for _ in range(2):
+        bench.seam.forget(cold)
+        starts.append(
+            route.cold_start(
+                lambda: bench.route(cold), lambda: bench.seam.forget(cold), subject.prompt
+            )
+        )
+    made.entries("reliability/cold_starts", starts)
+
+
+def _machines(made: RecordBuilder, subject: Subject) -> None:
+    running = subject.route
+    running.generate(subject.prompt, TOKENS)
+    nodes = []
+    for place, target in enumerate(running.targets):
+        assert target.pid is not None, "the workers are processes"
+        last = place == len(running.targets) - 1
+        layers = [target.spec.start_layer, target.spec.end_layer]
+        told = {
+            "host": platform.node(),
+            "hardware": machine.hardware(),
+            "role": "head" if place == 0 else "tail" if last else "middle",
+            "layers": layers,
+            "worker_kind": "layer-reduced",
+            "gpu_bytes": 0,
+            "unified": False,
+            "peak_vram_bytes": 0,
+        }
+        nodes.append(claims(BY, told) | machine.memory(target.pid))
+    made.nodes(nodes)
+    made.fill("target_run", {"concurrency": claim(1, BY), "output_tokens": claim(TOKENS, BY)})
+    made.record["performance"]["stages"][0]["host"] = platform.node()

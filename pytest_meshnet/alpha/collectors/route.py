@@ -1,0 +1,171 @@
+"""What is measured on a whole route: its seams, a lost worker, cold starts and decode rates."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_meshnet.alpha.collectors.claims import Claims, claims
+from pytest_meshnet.runtime.errors import Nonconformance
+from pytest_meshnet.runtime.route import RouteLost, RouteSession, side_by_side
+
+if TYPE_CHECKING:
+    from pytest_meshnet.parity.metrics import Comparison
+    from pytest_meshnet.runtime.generation import Generation
+    from pytest_meshnet.runtime.route import Route
+    from pytest_meshnet.runtime.target import Target
+
+BY = "the route"
+_SHARED_MEMORY = Path("/dev/shm")
+
+
+def exact_seam(found: Iterable[Comparison]) -> Claims:
+    """The worst generation of the float32 lane: how many tokens were compared, how many equal."""
+    shares = [one.agreement for one in found]
+    worst = min(shares, key=lambda share: (share.equal - share.compared, share.compared))
+    return claims(BY, {"tokens_compared": worst.compared, "tokens_equal": worst.equal})
+
+
+def production_seam(found: Sequence[Comparison], made: Iterable[Generation]) -> Claims:
+    """Agreement and mean cosine over the corpus, and the tensors that were looked at for NaN."""
+    import numpy as np
+
+    compared = sum(one.agreement.compared for one in found)
+    equal = sum(one.agreement.equal for one in found)
+    cosines = [cosine for one in found for cosine in one.cosines]
+    tensors = [rows for one in made for rows in (one.scores, *one.states.values())]
+    return claims(
+        BY,
+        {
+            "greedy_token_agreement": equal / compared,
+            "mean_cosine_similarity": min(1.0, float(np.mean(cosines))),
+            "tensors_checked": len(tensors),
+            "nonfinite_tensors": sum(not np.isfinite(rows).all() for rows in tensors),
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Times of one generation by this side's clock, in seconds."""
+
+    first_token: float
+    decode: float
+    tokens: int
+    longest_gap: float
+
+
+def pace(route: Route, prompt: Sequence[int], count: int) -> Pace:
+    """Time a generation of `count` tokens after `prompt`. `decode` is without the first token."""
+    times = [time.monotonic()]
+    with RouteSession(route, f"pace-{time.monotonic_ns()}", 1) as session:
+        token = _run(session.prefill(prompt)).logits.argmax()
+        times.append(time.monotonic())
+        for _ in range(count - 1):
+            token = _run(session.decode(int(token))).logits.argmax()
+            times.append(time.monotonic())
+    gaps = [after - before for before, after in pairwise(times)]
+    return Pace(gaps[0], times[-1] - times[1], count - 1, max(gaps))
+
+
+def _run(step: Any) -> Any:
+    (answer,) = side_by_side([step])
+    return answer
+
+
+def worker_loss(route: Route, lost: Target, prompt: Sequence[int], count: int) -> Claims:
+    """Kill one worker in the middle of a generation, and retry at the next epoch.
+
+    `lost` is a Shard of the route that was started here. `kv_migrations` counts the Shards that
+    continue the lost session although a new epoch begins with nothing.
+    """
+    undisturbed = route.generate(prompt, count)
+    name, old = f"loss-{time.monotonic_ns()}", 1
+    aborted = False
+    with contextlib.suppress(RouteLost), RouteSession(route, name, old) as session:
+        token = _run(session.prefill(prompt)).logits.argmax()
+        lost.kill()
+        try:
+            _run(session.decode(int(token)))
+        except RouteLost:
+            aborted = True
+    route.recover()
+    migrations = sum(_continues(route, place, name, old + 1, len(prompt))
+                     for place in range(len(route.shards)))  # fmt: skip
+    new = old + 2
+    with RouteSession(route, name, new) as session:
+        tokens = [int(_run(session.prefill(prompt)).logits.argmax())]
+        while len(tokens) < count:
+            tokens.append(int(_run(session.decode(tokens[-1])).logits.argmax()))
+    return claims(
+        BY,
+        {
+            "route_aborted": aborted,
+            "retry_policy": "from_token_zero_on_new_compatible_route",
+            "retry_first_position": 0,
+            "old_epoch": old,
+            "new_epoch": new,
+            "output_equals_undisturbed": tuple(tokens) == undisturbed.tokens,
+            "kv_migrations": migrations,
+        },
+    )
+
+
+def _continues(route: Route, place: int, name: str, epoch: int, held: int) -> bool:
+    """Whether a Shard goes on at `held` in a session whose new epoch began with nothing."""
+    shard = route.shards[place]
+    with shard.session(shard.seam(name, epoch)) as session:
+        exchange = session.send_unit(
+            session.client.chunk([shard.tokens(1)], expected=held, first=held)
+        )
+        with contextlib.suppress(Nonconformance):
+            session.wait(exchange)
+        return exchange.applied
+
+
+def cold_start(
+    start: Callable[[], Route], end: Callable[[], None], prompt: Sequence[int]
+) -> Claims:
+    """Start a route that does not run yet, have it serve one token, end it, and count what is left.
+
+    What counts as left: processes, bound ports and segments of shared memory.
+    """
+    segments = _segments()
+    route = start()
+    started = [(target.pid, target.address) for target in route.targets if target.pid is not None]
+    try:
+        served = len(route.generate(prompt, 1).tokens) == 1
+    finally:
+        end()
+    residue = sum(_lives(pid) + _is_bound(address) for pid, address in started)
+    return claims(BY, {"served": served, "residue": residue + len(_segments() - segments)})
+
+
+def _segments() -> set[str]:
+    return {one.name for one in _SHARED_MEMORY.iterdir()} if _SHARED_MEMORY.is_dir() else set()
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _is_bound(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, int(port)))
+        except OSError:
+            return True
+    return False
