@@ -224,6 +224,10 @@ def _write_begin(reporter: pytest.TerminalReporter, run: Run, outcome: Outcome) 
     """Say which failure to look at first: the ledger begins with what the rest builds on."""
     from pytest_meshnet.authoring.exchange.canonical import exchanges
 
+    target = shlex.join(["--target", run.settings.target])
+    if run.refusal is not None:
+        reporter.write_line(f"begin with: pytest-meshnet doctor {target}", bold=True)
+        return
     found = outcome.verdict.by_requirement.items()
     failed = [name for name, status in found if status is Status.FAILED]
     if not failed:
@@ -231,7 +235,6 @@ def _write_begin(reporter: pytest.TerminalReporter, run: Run, outcome: Outcome) 
     shown = [name for name in failed if name in exchanges()]
     reporter.write_line(f"begin with: pytest-meshnet explain {(shown or failed)[0]}", bold=True)
     if shown:
-        target = shlex.join(["--target", run.settings.target])
         reporter.write_line(f"            pytest-meshnet replay {shown[0]} {target}", bold=True)
 
 

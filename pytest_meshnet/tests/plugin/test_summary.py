@@ -209,3 +209,12 @@ def test_the_failure_to_begin_with_is_the_first_of_the_ledger(suite):
 def test_a_run_without_a_failure_has_nothing_to_begin_with(suite):
     suite.module(SUITE.replace("raise Nonconformance", "print"))
     assert not any(line.startswith("begin with") for line in suite.run().stdout.lines)
+
+
+def test_a_target_that_cannot_be_reached_is_a_case_for_the_doctor(suite):
+    suite.target(refusal="nothing listens")
+    suite.module(SUITE)
+    result = suite.run("--meshnet-target", "reference:odd")
+    result.stdout.fnmatch_lines(
+        ["begin with: pytest-meshnet doctor --target reference:odd", "REFUSED: nothing listens"]
+    )
