@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from pytest_meshnet.alpha.collectors.host import collect_host
-from pytest_meshnet.runtime.errors import NotProvoked
+from pytest_meshnet.alpha.record import RecordRefused
+from pytest_meshnet.runtime.errors import NotProvoked, Refusal
 from pytest_meshnet.suite.evidence import Attachments
 from pytest_meshnet.target.documents import LockedTarget
 
@@ -32,7 +33,10 @@ def test_this_machine_holds_its_verified_part_of_the_target(attachments: Attachm
     """Memory of the worker, every byte of the artifact, its paths and its logs are looked at."""
     if HOST not in os.environ:
         raise NotProvoked(f"{HOST} does not name this machine's file; see docs/alpha.md")
-    part = collect_host(Path(os.environ[HOST]), LockedTarget.load().manifest)
+    try:
+        part = collect_host(Path(os.environ[HOST]), LockedTarget.load().manifest)
+    except RecordRefused as refused:
+        raise Refusal(refused.message) from refused
     text = json.dumps(part, indent=1)
     attachments.data("alpha part", text.encode(), MEDIA_TYPE)
     if PARTS in os.environ:
