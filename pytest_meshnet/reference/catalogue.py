@@ -58,6 +58,7 @@ _MODULES = (
     "pytest_meshnet.reference.variants_answers",
     "pytest_meshnet.reference.variants_limits",
     "pytest_meshnet.reference.variants_testee",
+    "pytest_meshnet.reference.variants_negotiated",
 )
 
 
