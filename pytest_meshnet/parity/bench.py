@@ -9,6 +9,7 @@ from pytest_meshnet.parity.calibration import Calibration
 from pytest_meshnet.parity.controls import Control, controlled
 from pytest_meshnet.parity.corpus import Corpus
 from pytest_meshnet.parity.lanes import EXACT_TOKENS
+from pytest_meshnet.parity.llama_server import LlamaServer
 from pytest_meshnet.parity.metrics import Comparison, compare
 from pytest_meshnet.parity.record import CHUNK_BOUNDS, SESSIONS, SWEEP_TOKENS, RouteRecord
 from pytest_meshnet.protocol.tensors import DType
@@ -196,3 +197,6 @@ class ParityBench:
         """End everything that was started."""
         if self.maker is not None:
             self.maker.close()
+        for one in (self.engine, self.oracle):
+            if isinstance(one, LlamaServer):
+                one.close()

@@ -88,6 +88,7 @@ class LlamaServer:
         parameters.cpuparams.n_threads = 1
         parameters.cpuparams_batch.n_threads = 1
         parameters.warmup = False
+        parameters.verbosity = -1
         engine = xllamacpp.Server(parameters)
         return cls(engine.listening_address, vocabulary, layers, engine)
 
