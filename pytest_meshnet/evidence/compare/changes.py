@@ -61,16 +61,16 @@ class Changes:
 def changes(before: Judged, after: Judged) -> Changes:
     """Compare two runs. Raises StrictError for attached metrics that cannot be read."""
     return Changes(
-        requirements=tuple(
-            _changes(
-                before.summary.verdict.by_requirement,
-                after.summary.verdict.by_requirement,
-            )
-        ),
+        requirements=tuple(_changes(_requirements(before), _requirements(after))),
         tests=tuple(_changes(_statuses(before), _statuses(after))),
         durations=tuple(_durations(before, after)),
         metrics=tuple(_metrics(before, after)),
     )
+
+
+def _requirements(run: Judged) -> dict[str, Status]:
+    judged = run.summary.verdict.by_requirement
+    return {one.id: judged.get(one.id, Status.NOT_CLAIMED) for one in run.ledger.requirements}
 
 
 def _statuses(run: Judged) -> dict[str, Status]:

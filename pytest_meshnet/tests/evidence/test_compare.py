@@ -107,6 +107,18 @@ def test_a_status_that_got_worse_ends_with_one_and_the_way_back_with_zero(
     assert "A  reference: NOT CONFORMANT" in text
 
 
+def test_a_requirement_that_is_claimed_no_more_got_worse(tmp_path: Path, key: SigningKey):
+    one = making.make(tmp_path / "a", key)
+    other = making.make(tmp_path / "b", key, profiles=("kv",), exit_status=3)
+    document = told(one, other, "profiles")
+    assert document["exit_code"] == 1
+    changed = {row["id"]: row for row in document["requirements"]}
+    assert changed["DECODE-01"]["after"] == "not-claimed"
+    assert changed["DECODE-01"]["worse"]
+    assert changed["KV-01"]["before"] == "not-claimed"
+    assert not changed["KV-01"]["worse"]
+
+
 def test_equal_runs_have_no_change(tmp_path: Path, key: SigningKey):
     one, other = making.make(tmp_path / "a", key), making.make(tmp_path / "b", key)
     text, code = run_compare(one, other)
