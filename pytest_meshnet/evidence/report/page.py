@@ -128,18 +128,22 @@ def page_of_bundle(report: Report, providers: Iterable[Provider] = ()) -> Page:
     checked = _checked(report)
     if run is not None and report.result is not Result.INVALID:
         return _page(run, checked, tuple(providers))
-    start = report.material.start
-    unreadable = report.result is Result.INVALID
-    word = "INVALID" if unreadable else "INCOMPLETE"
+    start, root = report.material.start, report.material.root
     return Page(
-        title=start.target.name if start else report.material.root.name,
-        run_id=start.run_id if start else report.material.root.name,
+        title=start.target.name if start else root.name,
+        run_id=start.run_id if start else root.name,
         when=_when(start.t_wall) if start else "unknown",
-        headline=Headline(word, f"{MEANING[report.result]}.", "bad" if unreadable else "warn"),
+        headline=_CONTRADICTORY if report.result is Result.INVALID else _TOO_LITTLE,
         start=start,
         checked=checked,
         results=None,
     )
+
+
+_CONTRADICTORY = Headline(
+    "INVALID", "The bundle contradicts itself or the question: believe nothing in it.", "bad"
+)
+_TOO_LITTLE = Headline("INCOMPLETE", "The bundle does not hold enough to say yes or no.", "warn")
 
 
 def _page(run: Judged, checked: Checked | None, providers: tuple[Provider, ...]) -> Page:
@@ -287,7 +291,7 @@ def _circumstances(run: Judged) -> tuple[tuple[str, str], ...]:
     kind = "certificate" if start.certificate else "ordinary run, no certificate"
     host = start.host
     gpus = [str(one.get("name") or one.get("uuid") or "unnamed") for one in start.gpus]
-    plugins = (f"{one.name} {one.version}" for one in start.plugins)
+    plugins = {f"{one.name} {one.version}" for one in (*start.plugins, *run.recorded.plugins)}
     rows = [
         ("kind of run", kind + (", endpoint only" if run.endpoint_only else "")),
         ("SHA-256 of the raw key", start.signer.raw_sha256),
@@ -299,8 +303,8 @@ def _circumstances(run: Judged) -> tuple[tuple[str, str], ...]:
         ("challenge", start.challenge or "none"),
         ("GPUs", ", ".join(gpus) or start.gpu_inventory),
         ("host", ", ".join(f"{name} {value}" for name, value in sorted(host.items()))),
-        ("pytest plugins", ", ".join(plugins)),
-        ("options", ", ".join(f"{name}={value}" for name, value in start.options.items())),
+        ("pytest plugins", ", ".join(sorted(plugins)) or "none"),
+        ("options", ", ".join(f"{n}={v}" for n, v in start.options.items()) or "none"),
     ]
     return tuple(rows)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pytest_meshnet.evidence import metrics
 from pytest_meshnet.evidence.bundle import BundleWriter
-from pytest_meshnet.evidence.documents import Named
+from pytest_meshnet.evidence.documents import Named, Plugin
 from pytest_meshnet.evidence.journal import Collection
 from pytest_meshnet.evidence.metrics import Metric
 from pytest_meshnet.evidence.report import derive
@@ -66,6 +66,7 @@ def mixed(out: Path, key: SigningKey, **about: Any) -> Path:
         numbers = (Metric("decode", "14.91", "tokens/s", "higher"),)
         recorder.attach(failing, "speed", metrics.encode(numbers), metrics.MEDIA_TYPE)
         recorder.warning(None, "the card was warm")
+        recorder.plugins([Plugin("pytest-timeout", "2.0")])
         recorder.attach_text(None, "log of shard", "x" * 30_000 + "\nthe last line")
 
     said = {

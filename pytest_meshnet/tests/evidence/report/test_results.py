@@ -64,6 +64,7 @@ def test_devices_and_claims_are_told_apart_by_what_they_prove(tmp_path: Path, ke
         "GPU-7 GPU-7 NVIDIA GeForce RTX 3060, driver 560.35 the device that was asked for" in text
     )
     assert "during proven seen in-process GPU-7 GPU-7 GPU-9" in text
+    assert "pytest plugins pytest-timeout 2.0" in text
     assert "log of shard xxx" in text
     assert "xxx the last line" in text
     assert "x" * 19_900 in text
