@@ -11,7 +11,7 @@ from pytest_meshnet.parity.lanes import figures
 from pytest_meshnet.parity.metrics import Comparison
 from pytest_meshnet.parity.record import RouteRecord
 
-MEDIA_TYPE = "application/vnd.meshnet.parity+json"
+MEDIA_TYPE = "application/vnd.pytest-meshnet.parity+json"
 NAME = "parity-figures.json"
 """How the attachment of a lane is found in a bundle."""
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 PROVIDERS = (
     "pytest_meshnet.evidence.report.measured:Measured",
     "pytest_meshnet.campaign.report.section:Campaign",
+    "pytest_meshnet.suite.parity_report:Parity",
 )
 """Classes of `Provider`, as module and name, in the order of their sections on the page."""
 
