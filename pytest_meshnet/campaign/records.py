@@ -51,6 +51,7 @@ class Repetition:
     prefill: Prefill | None = None
     vram_bytes: int | None = None
     kv_used_pages: int | None = None
+    token_events: int | None = None
 
 
 def read_blocks(folder: Path) -> dict[str, tuple[Repetition, ...]]:
@@ -119,6 +120,7 @@ def repetition(told: Fields, class_id: str) -> Repetition:
         prefill=_prefill(told.inner("prefill")),
         vram_bytes=told.maybe_whole("vram_bytes"),
         kv_used_pages=None if kv is None else kv.maybe_whole("used_pages"),
+        token_events=told.maybe_whole("token_events"),
     )
 
 

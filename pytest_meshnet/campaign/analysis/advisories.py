@@ -160,6 +160,17 @@ def _stalls(block: Block) -> str | None:
     )
 
 
+def _coalesced(block: Block) -> str | None:
+    off = [one for one in block if one.token_events not in (None, one.decode_steps + 1)]
+    if not off:
+        return None
+    return (
+        f"{len(off)} of {len(block)} repetitions have other events than tokens "
+        f"({off[0].token_events} for {off[0].decode_steps + 1}): their gaps are between events, "
+        "and no latency of a token"
+    )
+
+
 def _cached_suffix(block: Block) -> str | None:
     warm = [one.prefill for one in block if one.prefill and one.prefill.cached_tokens]
     if not warm:
@@ -229,6 +240,7 @@ _OF_A_BLOCK: Mapping[str, _Rule] = {
     "drift": _drift,
     "last-gap-shortening": _short_last_gap,
     "long-stalls": _stalls,
+    "events-are-not-tokens": _coalesced,
     "cached-suffix-prefill": _cached_suffix,
 }
 _OF_AN_ARM: Mapping[str, _Rule] = {

@@ -19,6 +19,9 @@ from pytest_meshnet.campaign.workloads.manifest import Workload
 
 REPETITION_SCHEMA = "inferswarm.phase0.repetition/1"
 
+MEASURED = "MEASURED"
+"""Labels an observation; no label of a part promotes the campaign that it is a part of."""
+
 Record = dict[str, Any]
 Keep = Callable[[Record], None]
 
@@ -154,6 +157,7 @@ def _made(task: Task, request: _Request, origin: str, source: PrefillSource) -> 
     attribution = source.after(reply, mark)
     stats = _stats(origin)
     return record | {
+        "label": MEASURED,
         "finished_at_unix": time.time(),
         "request_uid": attribution.request_uid,
         "prefill": attribution.document(),

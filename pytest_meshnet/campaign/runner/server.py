@@ -47,6 +47,11 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    @property
+    def pid(self) -> int:
+        """Process id of the server, which leads a process group of its own."""
+        return self._process.pid
+
     def wait_until_serving(self, limit: float) -> None:
         """Ask /health until the server serves. Raises ServerFailed after `limit` seconds."""
         until = time.monotonic() + limit

@@ -53,6 +53,11 @@ def late(ttft, window):
             series("inter_token_ms_max", [40.0, 59.0, 40.0]),
         ),
         (
+            "events-are-not-tokens",
+            series("token_events", [101, 34, 101]),
+            series("token_events", [101, None, 101]),
+        ),
+        (
             "cached-suffix-prefill",
             series("prefill", [suffix(0), suffix(512)]),
             series("prefill", [suffix(0), suffix(0)]),

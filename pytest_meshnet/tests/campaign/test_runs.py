@@ -10,7 +10,9 @@ import sys
 
 import pytest
 
+from pytest_meshnet.campaign.plan.surroundings import Checkout
 from pytest_meshnet.campaign.report.section import Campaign
+from pytest_meshnet.campaign.runner import session
 from pytest_meshnet.evidence.report.sections import Attached, SectionError
 from pytest_meshnet.tests.campaign.running import call, campaign, canonical_manifest
 
@@ -200,6 +202,13 @@ def test_a_canonical_attempt_ends_before_any_server_when_its_prerequisite_fails(
     assert run["codes"]["bench_bw.profile_gpu_mismatch"] == 1
     assert run["resolved_configuration"] == {}
     assert [path.name for path in (folder / "logs").iterdir()] == ["bench_bw.log"]
+
+
+def test_a_checkout_that_becomes_dirty_during_a_run_is_seen_at_its_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(session, "checkout", lambda _: Checkout("a" * 40, ("late.py",)))
+    left = campaign(tmp_path)
+    assert left.run["codes"] == {"provenance.dirty_working_tree": 1}
+    assert left.run["provenance"]["dirty_paths"] == ["late.py"]
 
 
 def test_there_is_no_resume(tmp_path):
