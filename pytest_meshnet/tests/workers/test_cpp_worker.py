@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -57,7 +58,7 @@ def program():
         pytest.skip(f"the C++ worker cannot be built here and is not examined: no {missing[0]}")
     built = run(["bash", FOLDER / "build.sh"], FOLDER)
     assert built.returncode == 0, built.stdout
-    return built.stdout.splitlines()[-1]
+    return Path(built.stdout.splitlines()[-1]) / "meshnet-cpp-worker"
 
 
 def test_the_worker_is_certified_for_every_profile_it_claims(program, tmp_path):
@@ -72,6 +73,7 @@ def test_the_worker_is_certified_for_every_profile_it_claims(program, tmp_path):
     result = run(certify, tmp_path)
     assert result.returncode == 0, result.stdout[-6000:]
     assert "profiles core, flow, kv, lifecycle," in result.stdout
+    assert "on the runtime's own codec:\n" in result.stdout
     assert "CERTIFIED: " in result.stdout
 
 
@@ -99,7 +101,9 @@ def faulty_target(name, folder):
     fault = f'environment = {{ MESHNET_CPP_FAULT = "{name}" }}'
     text = (FOLDER / "target.toml").read_text().replace("{folder}", str(FOLDER))
     text = text.replace("stall_hook = true", f"stall_hook = true\n{fault}")
-    text = text.replace("[model]", f"{fault}\n\n[model]").replace("[time]", "[time]\nanswer = 3")
+    # The end of the reduced limits, and of the codec.
+    text = text.replace("[model]", f"{fault}\n\n[model]")
+    text = text.replace("[time]", f"{fault}\n\n[time]\nanswer = 3")
     path = folder / "target.toml"
     path.write_text(text)
     return path
