@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from pytest_meshnet.protocol.tensors import DType
@@ -98,8 +97,10 @@ class RouteMaker:
             for start, end in plan.ranges
         ]
         try:
-            with ThreadPoolExecutor(len(targets)) as pool:
-                list(pool.map(Target.connect, targets))
+            for target in targets:
+                target.launch_ahead()
+            for target in targets:
+                target.connect()
         except Refusal:
             for target in targets:
                 target.close()

@@ -65,6 +65,7 @@ class Target:
         self._place = place
         self._in_process = in_process
         self._running: RunningShard | None = None
+        self._ahead: RunningShard | None = None
         self._transport: Transport | None = None
         self._starts = 0
         self._crash_seen = False
@@ -87,9 +88,18 @@ class Target:
         self.boundary = boundary_of(self.report)
         self._model = model_of(self.spec.model or self.descriptor.model, self.boundary)
 
+    def launch_ahead(self) -> None:
+        """Start the process that `connect` will wait for, so that several load side by side.
+
+        Call it in the thread that lives as long as the Shard: a process ends with its starter.
+        """
+        if self._in_process is None and self.spec.launch is not None:
+            self._ahead = RunningShard(self.spec.launch, self.descriptor.folder, {})
+
     def _start(self, launch: Launch, extra: Mapping[str, str]) -> Transport:
         self._starts += 1
-        self._running = RunningShard(launch, self.descriptor.folder, extra)
+        ahead, self._ahead = self._ahead, None
+        self._running = ahead or RunningShard(launch, self.descriptor.folder, extra)
         transport = GrpcTransport(self._running.address)
         try:
             self._running.wait_until_serving(transport, self.descriptor.time.start)
@@ -299,9 +309,10 @@ class Target:
         if self._transport is not None:
             self._transport.close()
             self._transport = None
-        if self._running is not None:
-            self._running.stop(self.descriptor.time.stop)
-            self._running = None
+        for one in (self._running, self._ahead):
+            if one is not None:
+                one.stop(self.descriptor.time.stop)
+        self._running = self._ahead = None
 
 
 _LOG_HINT = "look for a blocked event loop: unary calls must answer while a stream is busy"

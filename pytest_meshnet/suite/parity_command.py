@@ -62,6 +62,50 @@ def calibrate(*, target: str, small: bool, bound: float | None, out: Path | None
     sys.exit(0)
 
 
+@parity.command()
+@click.option("--target", required=True, metavar="FILE", help="A descriptor with oracle.binding.")
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Where the record goes.",
+)
+def store(*, target: str, out: Path) -> NoReturn:
+    """Ask the oracle for the whole corpus once and keep its answers, bound to oracle.binding.
+
+    Exit code 2: refused.
+    """
+    from pytest_meshnet.runtime.errors import Refusal
+
+    try:
+        _store(target, out)
+    except Refusal as refusal:
+        click.echo(f"refused: {refusal.message}", err=True)
+        sys.exit(REFUSED)
+    click.echo(f"the oracle's answers are in {out}")
+    sys.exit(0)
+
+
+def _store(target: str, out: Path) -> None:
+    from pytest_meshnet.options import DEFAULT_SEED
+    from pytest_meshnet.parity.lanes import EXACT_TOKENS
+    from pytest_meshnet.parity.stored import Binding
+    from pytest_meshnet.parity.stored import store as keep
+    from pytest_meshnet.runtime.descriptor import load
+    from pytest_meshnet.runtime.errors import Refusal
+    from pytest_meshnet.suite.parity import open_bench
+
+    descriptor = load(target)
+    if descriptor.oracle is None or descriptor.oracle.binding is None:
+        raise Refusal(f"{descriptor.name} does not say what its oracle is bound to: oracle.binding")
+    bench = open_bench(descriptor, DEFAULT_SEED)
+    try:
+        binding = Binding.read(descriptor.oracle.binding)
+        keep(out, binding, bench.oracle, bench.corpus, EXACT_TOKENS)
+    finally:
+        bench.close()
+
+
 def _calibrated(target: str, small: bool, bound: float | None) -> tuple[Calibration, Path | None]:
     from pytest_meshnet.options import DEFAULT_SEED
     from pytest_meshnet.parity.calibrating import measure
