@@ -76,12 +76,13 @@ def _candidates(
     descriptor: Descriptor, main: Target, profile: str, kind: Kind
 ) -> Iterable[ShardSpec | None]:
     """The Shards of a kind that may be asked; None is the one under test itself."""
-    if kind(main.spec, main.model) or (kind is is_tail and main.is_tail):
+    if main.is_tail if kind is is_tail else kind(main.spec, main.model):
         yield None
     for spec in descriptor.shards:
-        model = spec.model or descriptor.model
-        known = model or main.model
-        if profile in spec.profiles and kind(spec, known):
+        known = spec.model or descriptor.model or main.model
+        # Without a number of layers only the Shard's own boundary spec tells, once it is reached.
+        untold = kind is is_tail and known.layers is None
+        if profile in spec.profiles and (untold or kind(spec, known)):
             yield spec
 
 
@@ -129,6 +130,11 @@ def _companion(config: pytest.Config, main: Target, profile: str, kind: Kind) ->
     if found.name not in running:
         running[found.name] = target_of(config, main.descriptor, found)
         running[found.name].connect()
+        if kind is is_tail and not running[found.name].is_tail:
+            raise Refusal(
+                f"Shard {found.name} stands for the profile {profile}, and the output head is not "
+                "its own: correct its range, or [model] layers"
+            )
     running[found.name].ensure_alive()
     return running[found.name]
 

@@ -12,11 +12,11 @@ import pytest
 from pytest_meshnet.layout import folder
 from pytest_meshnet.tests.conformance.kinds import KINDS, VARIABLE
 
-GROUPS = ("open", "prefill", "decode")
+GROUPS = ("open", "prefill", "decode", "bundle", "tail")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_opening_prefill_and_decode_hold_on_every_kind_of_shard(kind: str) -> None:
+def test_sessions_with_one_shard_hold_on_every_kind_of_shard(kind: str) -> None:
     # A child of an xdist worker is none itself.
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
     modules = [path for group in GROUPS for path in folder("conformance").glob(f"test_{group}*.py")]
