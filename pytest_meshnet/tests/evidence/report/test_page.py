@@ -146,6 +146,21 @@ def test_what_the_verification_finds_goes_before_what_the_run_came_to(
     assert page.headline.sentence.startswith("The run came to CERTIFIED")
 
 
+def test_a_failure_in_a_run_that_proves_nothing_is_incomplete(
+    tmp_path: Path, key: SigningKey, monkeypatch: pytest.MonkeyPatch
+):
+    path = samples.make(
+        tmp_path,
+        key,
+        calls={making.RUNTIME_TEST: making.FAILING},
+        extra=lambda _: monkeypatch.setattr(making, "SUITE", "cd" * 32),
+        exit_status=1,
+    )
+    page = page_of(path, key)
+    assert (page.headline.word, page.headline.tone) == ("INCOMPLETE", "warn")
+    assert page.headline.sentence.startswith("The run came to NOT CONFORMANT; its verification")
+
+
 def test_the_signer_is_named_only_by_a_trust_file(tmp_path: Path, key: SigningKey):
     path = samples.make(tmp_path / "out", key)
     write_trust_file(tmp_path / "trust.toml", key.public, "Ada")
