@@ -98,6 +98,7 @@ def test_the_bystanders_of_a_mutant_are_of_its_profile_and_of_its_kind() -> None
         PlannedTest("same profile", ("DECODE-02",)),
         PlannedTest("another profile", ("KV-01",)),
         PlannedTest("of the suite", ("CODEC-03",)),
+        PlannedTest("at length", ("DECODE-02", "ROBUST-05")),
     ]
     assert bystanders(entry("misses-before-duplicates"), plan, Ledger.load()) == ["same profile"]
 
