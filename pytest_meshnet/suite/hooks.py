@@ -21,7 +21,8 @@ Words = tuple[str, str, str | tuple[str, Mapping[str, bool]]]
 class RunHooks:
     """One instance a process, bound to its run."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, config: pytest.Config, run: Run) -> None:
+        self._config = config
         self._run = run
 
     def pytest_report_header(self) -> str:
@@ -46,7 +47,8 @@ class RunHooks:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        sessions.note_collected(session, self._run)
+        with sessions.disk_errors_end_with_three(self._config, self._run):
+            sessions.note_collected(session, self._run)
 
     # Tests
 
@@ -61,7 +63,8 @@ class RunHooks:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
         if collection.contains(item):
-            recording.annotate(item, call, report, self._run)
+            with sessions.disk_errors_end_with_three(self._config, self._run):
+                recording.annotate(item, call, report, self._run)
         return report
 
     @pytest.hookimpl(tryfirst=True)
@@ -72,7 +75,8 @@ class RunHooks:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        recording.take(report, self._run)
+        with sessions.disk_errors_end_with_three(self._config, self._run):
+            recording.take(report, self._run)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_meshnet_placement(self, item: pytest.Item, placement: Placement) -> None:

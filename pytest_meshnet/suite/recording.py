@@ -228,7 +228,8 @@ def _so_far(item: pytest.Item, attempt: list[PhaseRecord], run: Run) -> Judgemen
     """Judge an attempt as if what is still to come of it passed."""
     test = collection.test_id(item)
     skipped = any(one.outcome != "passed" for one in attempt)
-    to_come = [] if skipped else _PHASES[len(attempt) :]
+    ended = _PHASES.index(attempt[-1].when) + 1 if attempt else 0  # subtests are calls as well
+    to_come = [] if skipped else _PHASES[ended:]
     passed = [PhaseRecord(test, 1, when, "passed", "", "", "", None, 0) for when in to_come]
     return run.judge(planned(item), [*(replace(one, attempt=1) for one in attempt), *passed])
 

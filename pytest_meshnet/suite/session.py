@@ -63,7 +63,7 @@ def ensure(config: pytest.Config) -> Run:
         from pytest_meshnet.suite.hooks import RunHooks
 
         run = runs.start(config)
-        config.pluginmanager.register(RunHooks(run), "meshnet-run")
+        config.pluginmanager.register(RunHooks(config, run), "meshnet-run")
     return run
 
 
@@ -112,6 +112,28 @@ def _check_expected(tests: Iterable[str], run: Run) -> None:
             run.expected.check(tests)
         except ExpectedFailuresError as error:
             pytest.exit(f"refused: {error}", returncode=REFUSED)
+
+
+@contextmanager
+def disk_errors_end_with_three(config: pytest.Config, run: Run) -> Iterator[None]:
+    """End the run with one line when its evidence cannot be written: it would prove nothing."""
+    try:
+        yield
+    except (OSError, BundleError) as error:
+        note_unwritten(error, run)
+        session = config.pluginmanager.get_plugin("session")
+        if _is_worker(config) and isinstance(session, pytest.Session):
+            # Exiting here would look like a crash to the controller, and be tried again.
+            session.shouldstop = run.unsealed
+        else:
+            pytest.exit(f"the evidence cannot be written: {error}", returncode=INCOMPLETE)
+
+
+def note_unwritten(error: Exception, run: Run) -> None:
+    """Note that the evidence ends here; the journal cannot be told any more."""
+    run.unsealed = run.unsealed or str(error)
+    run.lost = run.lost or f"the evidence cannot be written: {error}"
+    run.losses.append(run.lost)
 
 
 # Workers of xdist ------------------------------------------------------------------------------
@@ -170,20 +192,21 @@ def _output(run: Run) -> dict[str, Any]:
 
 def note_internal_error(text: str, run: Run) -> None:
     """Note that pytest or a plugin of it broke: no test after that is to be trusted."""
-    _lose_worker("main", f"internal error: {text.strip().splitlines()[-1]}", run)
+    try:
+        _lose_worker("main", f"internal error: {text.strip().splitlines()[-1]}", run)
+    except OSError as error:
+        note_unwritten(error, run)
 
 
 def finish(session: pytest.Session, exit_status: int, run: Run) -> None:
     """Stop the target, judge the run, set pytest's exit code and seal the evidence."""
     with _engine_errors_end_with_three():
         if run.reached_out:
-            evidence.attach_logs(run, targets.logs(session.config))
+            _keep_logs(session, run)
             if crash := targets.disconnect(session.config):
                 run.lose(f"the runtime crashed after the last test: {crash}")
         if _is_worker(session.config):
-            output: dict[str, Any] = session.config.workeroutput  # type: ignore[attr-defined]
-            output[_OUTPUT] = _output(run)
-            evidence.close_feed(run, exit_status)
+            _end_worker(session, exit_status, run)
             return
         if session.config.getoption("collectonly"):
             return
@@ -208,6 +231,22 @@ def _write_expected(run: Run, outcome: runs.Outcome) -> None:
     )
     with path.open("x", encoding="utf-8") as stream:
         stream.write(text)
+
+
+def _keep_logs(session: pytest.Session, run: Run) -> None:
+    try:
+        evidence.attach_logs(run, targets.logs(session.config))
+    except OSError as error:
+        note_unwritten(error, run)
+
+
+def _end_worker(session: pytest.Session, exit_status: int, run: Run) -> None:
+    try:
+        evidence.close_feed(run, exit_status)
+    except OSError as error:
+        note_unwritten(error, run)
+    output: dict[str, Any] = session.config.workeroutput  # type: ignore[attr-defined]
+    output[_OUTPUT] = _output(run)
 
 
 def _outcome(run: Run) -> runs.Outcome:

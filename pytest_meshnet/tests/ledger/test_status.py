@@ -41,6 +41,13 @@ def judged_without_requirement(phases):
     )
 
 
+def test_a_test_with_subtests_has_several_calls_and_still_must_end():
+    phases = [phase("setup"), phase("call"), phase("call"), phase("teardown")]
+    assert judged(phases).status is Status.PASSED
+    assert judged(phases[:-1]).status is Status.ENGINE_ERROR
+    assert judged([phases[0], phases[1], phases[3], phases[1]]).status is Status.ENGINE_ERROR
+
+
 def test_three_passed_phases_are_passed():
     expected = Judgement(TEST, Status.PASSED, "", ("DECODE-01",))
     assert judged(run()) == expected

@@ -186,15 +186,15 @@ def applied(mutant: Mutant) -> Iterator[None]:
         mutant.function.__code__ = before
 
 
-def noticed_by(mutant: Mutant, corpus: Corpus, attacks: Sequence[Attack] = ATTACKS) -> str | None:
-    """Return the name of the first attack that does not end as it must, or None."""
+def noticed_by(mutant: Mutant, corpus: Corpus, attacks: Sequence[Attack]) -> Attack | None:
+    """Return the first attack that does not end as it must, or None."""
     likely_first = sorted(
         attacks, key=lambda one: (one.code not in mutant.codes, one.code not in mutant.beside)
     )
     with applied(mutant):
         for attack in likely_first:
             if corpus.complaint(attack):
-                return attack.name
+                return attack
     return None
 
 
@@ -212,15 +212,18 @@ def main() -> int:
 
 
 def _bite(corpus: Corpus) -> int:
-    noticed = 0
     found = list(mutants(weakened="--halves" in sys.argv))
+    survivors, waiting = 0, list(ATTACKS)
     for mutant in found:
-        by = noticed_by(mutant, corpus)
-        noticed += by is not None
-        sys.stdout.write(f"{mutant.place}\n    {by or 'SURVIVED'}\n")
+        by = noticed_by(mutant, corpus, waiting)
+        survivors += by is None
+        sys.stdout.write(f"{mutant.place}\n    {by.name if by else 'SURVIVED'}\n")
         sys.stdout.flush()
-    sys.stdout.write(f"{len(ATTACKS)} attacks notice {noticed} of {len(found)} mutants\n")
-    return 0 if noticed == len(found) else 1
+        if by is not None:  # it is likely to notice the neighbour as well
+            waiting.remove(by)
+            waiting.insert(0, by)
+    sys.stdout.write(f"{len(ATTACKS)} attacks, {len(found)} mutants, {survivors} survived\n")
+    return 1 if survivors else 0
 
 
 if __name__ == "__main__":

@@ -88,6 +88,13 @@ def plan_twice(which: str) -> Act:
     return judged_insider(change)
 
 
+def uncollected(forger: Forger) -> None:
+    """A module could not be collected, and what it holds is in no plan."""
+    broken = [{"id": "conformance/test_gone.py", "message": "SyntaxError"}]
+    forger.document("plan", lambda plan: plan["collection"].update(errors=broken))
+    forger.journal(body("collected", errors=broken))
+
+
 def phase(**change: Any) -> Act:
     """Change the phase `call` of the test about the runtime."""
 
@@ -150,6 +157,8 @@ def facts(value: Any, name: str = "launch") -> dict[str, Any]:
     return {"facts": {name: {"value": value, "source": "observed"}}}
 
 
+TWO_WAYS = forged(insert("facts", facts(False)))
+
 ON_JOURNALS = (
     # lines
     Attack("a duplicate key in a journal", lines(duplicate), 2, "json-duplicate-key"),
@@ -192,9 +201,11 @@ ON_JOURNALS = (
     Attack("a test that ran in two workers", in_both, 2, "ran-twice", on="workers"),
     Attack("a test twice in the plan", plan_twice("tests"), 2, "plan-duplicate"),
     Attack("a test in the plan and left out", plan_twice("deselected"), 2, "plan-duplicate"),
-    Attack("a fact told in two ways", judged_insider(lambda f: f.journal(
-        insert("facts", facts(False)))), 2, "facts-differ"),
+    Attack("a fact told in two ways", TWO_WAYS, 2, "facts-differ"),
+    Attack("a record that contradicts itself is no pass", TWO_WAYS, 2, "verdict-incomplete"),
     # outcomes
+    Attack("a module that was not collected", judged_insider(uncollected), 3, "verdict-incomplete",
+           "verdict"),
     Attack("an xfail", phase(outcome="skipped", wasxfail="later"), 3, "verdict-incomplete",
            "verdict"),
     Attack("an xpass", phase(wasxfail=""), 3, "verdict-incomplete", "verdict"),
