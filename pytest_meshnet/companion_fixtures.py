@@ -104,6 +104,12 @@ def connect(config: pytest.Config, claimed: Iterable[str]) -> Mapping[str, Fact]
         return {}
 
 
+def logs(config: pytest.Config) -> dict[str, str]:
+    """What each Shard that was started here has written so far, by its name in the descriptor."""
+    running = config.stash.get(_COMPANIONS, {})
+    return {f"beside_{name}": target.log() for name, target in running.items()}
+
+
 def disconnect(config: pytest.Config) -> str:
     """End what was started here.
 

@@ -179,6 +179,7 @@ def logs(config: pytest.Config) -> Mapping[str, str]:
     """What each runtime that was started has written so far, by the fixture that started it."""
     starts = {"shard": _TARGET, "small_shard": _SMALL, "slow_shard": _SLOW}
     found = {name: config.stash[key].log() for name, key in starts.items() if key in config.stash}
+    found.update(_companions().logs(config))
     return {name: text for name, text in found.items() if text}
 
 

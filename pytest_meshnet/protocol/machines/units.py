@@ -172,10 +172,11 @@ class UnitPipeline:
         if session.sampling is not None:
             response.tail.CopyFrom(self.tail_result(session, unit, outcome, session.sampling))
         else:
-            tensors = self.with_sideband(session, unit, outcome.tensors)
-            carried = replace(outcome, tensors=tensors)
+            if self.served.index_share is not None:
+                tensors = self.with_sideband(session, unit, outcome.tensors)
+                outcome = replace(outcome, tensors=tensors)
             response.chunk.envelope.CopyFrom(result_envelope(session, unit))
-            response.chunk.bundle.CopyFrom(self.encode_result(session, carried))
+            response.chunk.bundle.CopyFrom(self.encode_result(session, outcome))
         self.send(session.stream, response)
 
     def tail_result(

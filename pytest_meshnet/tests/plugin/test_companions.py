@@ -92,7 +92,9 @@ def test_a_companion_is_started_once_for_all_that_ask_and_ended_with_the_run(run
     assert facts["logits_and_token"].value is True
     companion_fixtures.connect(run.config, {"tail"})
     assert run.made == ["tail"]
+    assert companion_fixtures.logs(run.config) == {"beside_tail": ""}
     assert companion_fixtures.disconnect(run.config) == ""
+    assert companion_fixtures.logs(run.config) == {}
     companion_fixtures.connect(run.config, {"tail"})
     assert run.made == ["tail", "tail"]
 

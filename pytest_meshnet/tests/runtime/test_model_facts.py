@@ -21,6 +21,7 @@ from pytest_meshnet.runtime.in_process import InProcessTransport
 from pytest_meshnet.runtime.model_facts import ModelFacts, boundary_of, model_of
 from pytest_meshnet.runtime.shard import ShardUnderTest
 from pytest_meshnet.runtime.target import Target, choose_shard
+from pytest_meshnet.suite.pages import docs_folder
 from pytest_meshnet.tests.runtime.test_descriptor import MINIMAL, read
 
 STATES = BoundaryTensor("hidden_states", (DType.FLOAT16, DType.BFLOAT16), (16,))
@@ -146,3 +147,16 @@ def test_roles_that_make_no_sense_are_refused(tmp_path: Path, roles: str, messag
     text = SHARING.replace('["full", "shared"]', roles)
     with pytest.raises(Refusal, match=message):
         read(tmp_path, MINIMAL.replace("[model]", f"{text}\n[model]"))
+
+
+def test_the_shards_of_the_written_page_can_be_read(tmp_path: Path) -> None:
+    page = (docs_folder() / "additions.md").read_text()
+    shards = page.partition("```toml\n")[2].partition("```")[0]
+    head = MINIMAL.partition("[[shards]]")[0]
+    descriptor = read(tmp_path, head + shards)
+    assert choose_shard(descriptor, None).name == "middle"
+    sharing = descriptor.shards[2].model
+    assert sharing is not None
+    assert sharing.index_share is not None
+    assert sharing.index_share.across(4) == 2
+    assert sharing.index_share.across(6) is None
