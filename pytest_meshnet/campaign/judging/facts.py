@@ -91,12 +91,27 @@ class Provenance:
 
 
 @dataclass(frozen=True, slots=True)
+class Placed:
+    """Where a driver's process list showed the server at the end of its arm.
+
+    `verdict` is proven, contradicted or unobservable, `reasons` say why; `foreign` are other
+    processes that computed on the device.
+    """
+
+    verdict: str
+    observed: tuple[str, ...]
+    reasons: tuple[str, ...]
+    foreign: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ArmFacts:
     """One arm with the server that it got.
 
     `failure` says why the server did not start, or how it died. `ready` whether it ever served.
     `instrumentation` is the reason why the route could not be read, None when it could.
     `gpu_uuids` are those that the server reports for itself; None when it reports none.
+    `placement` is what was seen from outside, None when nobody could look.
     """
 
     arm_id: str
@@ -107,6 +122,7 @@ class ArmFacts:
     instrumentation: str | None
     configuration: Mapping[str, Any] | None
     gpu_uuids: tuple[str, ...] | None
+    placement: Placed | None
     log: str
 
 

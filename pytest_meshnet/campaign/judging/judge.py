@@ -116,6 +116,9 @@ def _blockers(record: CampaignRecord) -> Iterator[str]:
     said = [one.arm_id for one in record.arms if (one.configuration or {}).get("simulated")]
     if said and not intent.synthetic:
         yield f"the servers of {', '.join(said)} say that they are simulated"
+    for arm in record.arms:
+        if arm.placement is not None and arm.placement.foreign:
+            yield f"others computed on the GPU of {arm.arm_id}: {', '.join(arm.placement.foreign)}"
     yield from departures(record.protocol, record.provenance)
 
 

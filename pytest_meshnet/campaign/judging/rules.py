@@ -145,6 +145,9 @@ def _gpu(arm: ArmFacts, expected: str | None) -> Iterator[Invalidation]:
     elif {one.lower() for one in arm.gpu_uuids} != {expected.lower()}:
         message = f"the server reports {', '.join(arm.gpu_uuids)}, the campaign's is {expected}"
         yield Invalidation(Code.GPU_MISMATCH, message, arm.arm_id)
+    if arm.placement is not None and arm.placement.verdict == "contradicted":
+        message = f"the driver shows the server elsewhere: {'; '.join(arm.placement.reasons)}"
+        yield Invalidation(Code.GPU_MISMATCH, message, arm.arm_id)
 
 
 def _configuration(arm: ArmFacts) -> Iterator[Invalidation]:

@@ -15,6 +15,7 @@ from pytest_meshnet.campaign.plan.orders import Orders
 from pytest_meshnet.evidence.host import host_facts, suite_version
 from pytest_meshnet.hardware.inventory import Device, Inventory, InventoryError, read
 from pytest_meshnet.hardware.placement import senses as looks
+from pytest_meshnet.hardware.placement.senses import Senses
 from pytest_meshnet.hardware.session import Unmeasured, Wishes, look
 
 COMMAND_S = 60.0
@@ -23,11 +24,12 @@ COMMAND_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The GPU that the campaign is for, or why it is none; and all that is there."""
+    """The GPU that the campaign is for, or why it is none; all that is there, and what looks."""
 
     device: Device | None
     problem: str | None
     inventory: Inventory
+    senses: Senses | None = None
 
     @property
     def simulated(self) -> bool:
@@ -55,7 +57,7 @@ def machine(orders: Orders) -> Machine:
     devices = () if seen.selection is None else seen.selection.devices
     if len(devices) != 1:
         return Machine(None, f"--gpu {orders.gpu} names {len(devices)} GPUs: name one", found)
-    return Machine(devices[0], None, found)
+    return Machine(devices[0], None, found, senses)
 
 
 @dataclass(frozen=True, slots=True)

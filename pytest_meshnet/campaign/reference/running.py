@@ -59,7 +59,7 @@ def run_reference(prepared: Preparation, wish: Wish) -> tuple[RunFolder, tuple[s
     folder.make()
     log = folder.logs / f"{ARM}.log"
     facts = ArmFacts(
-        ARM, tuple(command), dict(SERVER_ENVIRONMENT), True, None, None, None, None, log.name
+        ARM, tuple(command), dict(SERVER_ENVIRONMENT), True, None, None, None, None, None, log.name
     )
     with Server(command, SERVER_ENVIRONMENT, port, log) as server:
         server.wait_until_serving(orders.start_s)

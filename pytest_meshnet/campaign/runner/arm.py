@@ -56,6 +56,7 @@ def not_started(task: Task, command: list[str], log: str) -> ArmFacts:
         instrumentation=None,
         configuration=None,
         gpu_uuids=None,
+        placement=None,
         log=log,
     )
 

@@ -23,6 +23,7 @@ from pytest_meshnet.evidence.bundle import About, BundleError, BundleWriter
 from pytest_meshnet.evidence.documents import Named
 from pytest_meshnet.evidence.journal import Collection
 from pytest_meshnet.evidence.signing.keys import KeyRefused, SigningKey
+from pytest_meshnet.hardware.placement.gpu import Placement
 from pytest_meshnet.ledger.applicability import Fact
 from pytest_meshnet.ledger.requirements import Ledger
 from pytest_meshnet.ledger.status import Kind, PhaseRecord, PlannedTest
@@ -100,6 +101,12 @@ class Evidence:
             self._bundle.recorder.attempt(test)
             self._phase(test, "setup")
 
+    def placed(self, seen: Placement | None) -> None:
+        """Record the device that a server was proven to be on; an invented one proves nothing."""
+        if seen is not None and seen.verdict == "proven" and not seen.simulated:
+            for requested, observed in seen.records():
+                self._bundle.recorder.device(None, requested, observed)
+
     def end(self, record: CampaignRecord, arm_id: str) -> None:
         """Record what became of every block of an arm."""
         short = {(one.arm_id, one.class_id): one.message for one in coverage.gaps(record)}
@@ -165,8 +172,15 @@ def _claims(record: CampaignRecord, judgement: Judgement) -> Mapping[str, Fact]:
         "campaign.validity": Fact(judgement.validity, "observed"),
         "campaign.synthetic": Fact(record.intent.synthetic, "observed"),
         "campaign.gpu_uuid": Fact(told.gpu_uuid or "unknown", "capability"),
+        "campaign.placement": Fact(_placements(record), "observed"),
         "campaign.runtime": Fact(told.runtime_version or "unknown", "capability"),
     }
+
+
+def _placements(record: CampaignRecord) -> str:
+    told = {one.arm_id: one.placement for one in record.arms}
+    words = [f"{arm} {seen.verdict if seen else 'not looked at'}" for arm, seen in told.items()]
+    return ", ".join(words) or "no server ran"
 
 
 def _options(preparation: Preparation) -> dict[str, str]:

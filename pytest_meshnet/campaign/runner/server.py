@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,9 @@ LOOK_S = (0.05, 1.0)
 HEALTH_S = 5.0
 STOP_S = 90.0
 """How long a server may take to answer /health, and to end after SIGTERM."""
+
+FAMILY_S = 10.0
+"""How long the processes that a server started may outlive it."""
 
 _LAST_LINES = 12
 
@@ -79,15 +83,25 @@ class Server:
 
     def stop(self) -> None:
         """End the server and all that it started: SIGTERM, and SIGKILL when that is not enough."""
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            # The leader may be gone while workers of its group still hold the GPU.
+        for number, limit in ((signal.SIGTERM, STOP_S), (signal.SIGKILL, FAMILY_S)):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(limit)
+                # The leader may be gone while workers of its group still hold the GPU.
+                if self._family_is_gone():
+                    return
+
+    def _family_is_gone(self) -> bool:
+        until = time.monotonic() + FAMILY_S
+        pause = threading.Event()
+        while time.monotonic() < until:
             try:
-                self._process.wait(STOP_S)
-            except subprocess.TimeoutExpired:
-                continue
-            break
+                os.killpg(self._process.pid, 0)
+            except ProcessLookupError:
+                return True
+            pause.wait(LOOK_S[0])
+        return False
 
     def _end_of_log(self) -> str:
         lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -13,6 +13,7 @@ from pytest_meshnet.campaign.judging.facts import (
     CampaignRecord,
     Intent,
     Observation,
+    Placed,
 )
 from pytest_meshnet.campaign.judging.judge import Judgement, judge
 from pytest_meshnet.campaign.plan.arms import SERVER_ENVIRONMENT, Arm, Runtime
@@ -26,8 +27,10 @@ from pytest_meshnet.campaign.runner.arm import Record, Task, not_started, run_ar
 from pytest_meshnet.campaign.runner.evidence import Evidence
 from pytest_meshnet.campaign.runner.folder import BANDWIDTH_LOG, PAGE, RUN, SUMMARY, RunFolder
 from pytest_meshnet.campaign.runner.observing import observation, observations
+from pytest_meshnet.campaign.runner.placing import place
 from pytest_meshnet.campaign.runner.server import Server, ServerFailed
 from pytest_meshnet.campaign.workloads.manifest import Manifest
+from pytest_meshnet.hardware.placement.gpu import Placement
 from pytest_meshnet.runtime.ports import free_port
 
 Step = Callable[[str], None]
@@ -178,11 +181,21 @@ def _serve(session: _Session, arm: Arm, number: int, step: Step) -> None:
 
     try:
         with Server(command, SERVER_ENVIRONMENT, port, log) as server:
-            session.arms[-1] = run_arm(task, facts, server, keep)
+            facts = run_arm(task, facts, server, keep)
+            seen = place(session.preparation.machine, server.pid, facts.gpu_uuids)
+            session.evidence.placed(seen)
+            session.arms[-1] = replace(facts, placement=_placed(seen))
     except ServerFailed as failed:
         session.arms[-1] = replace(facts, failure=str(failed))
     finally:
         session.evidence.end(session.record(), arm.arm_id)
+
+
+def _placed(seen: Placement | None) -> Placed | None:
+    if seen is None:
+        return None
+    foreign = tuple(f"process {one.pid} on {one.device}" for one in seen.foreign)
+    return Placed(seen.verdict, seen.observed, seen.reasons, foreign)
 
 
 def _task(session: _Session, arm: Arm, number: int) -> Task:

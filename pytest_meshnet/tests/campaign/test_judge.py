@@ -10,7 +10,7 @@ from pytest_meshnet.campaign.documents import decode, encode
 from pytest_meshnet.campaign.errors import CampaignRefused
 from pytest_meshnet.campaign.judging.codes import WHAT_TO_DO, Code
 from pytest_meshnet.campaign.judging.configuration import cross_arm
-from pytest_meshnet.campaign.judging.facts import CampaignRecord
+from pytest_meshnet.campaign.judging.facts import CampaignRecord, Placed
 from pytest_meshnet.campaign.judging.judge import judge
 from pytest_meshnet.tests.campaign.breaking import (
     BREAKS,
@@ -214,6 +214,18 @@ def test_the_output_of_each_class_is_what_the_protocol_asks():
 
 def test_uuids_are_compared_without_their_case():
     assert codes(of_arm(0, gpu_uuids=(UUID.lower(),))(campaign())) == set()
+
+
+def test_a_driver_that_shows_a_server_elsewhere_outweighs_its_word():
+    def seen(verdict, *foreign):
+        return of_arm(0, placement=Placed(verdict, (), ("seen on GPU-9",), foreign))(campaign())
+
+    assert codes(seen("contradicted")) == {Code.GPU_MISMATCH}
+    assert judge(seen("proven")).validity == "VALID"
+    assert judge(seen("unobservable")).validity == "VALID"
+    shared = judge(seen("proven", "process 7 on GPU-1"))
+    assert (shared.validity, shared.invalidations) == ("NON_CANONICAL", ())
+    assert "process 7 on GPU-1" in shared.blockers[0]
 
 
 def test_a_server_on_two_gpus_is_on_another_one_too():

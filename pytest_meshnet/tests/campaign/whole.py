@@ -68,6 +68,7 @@ def arm(arm_id, **changes):
         instrumentation=None,
         configuration=configuration(arm_id),
         gpu_uuids=(UUID.upper(),),
+        placement=None,
         log=f"logs/{arm_id}.log",
     )
     return replace(facts, **changes)
