@@ -7,9 +7,11 @@ import json
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pytest_meshnet.campaign.documents import encode
+from pytest_meshnet.campaign.errors import CampaignRefused
 from pytest_meshnet.campaign.judging.codes import WHAT_TO_DO
 from pytest_meshnet.campaign.judging.configuration import cross_arm
 from pytest_meshnet.campaign.judging.facts import CampaignRecord
@@ -78,16 +80,16 @@ def _block(record: CampaignRecord, folder: RunFolder, arm_id: str, class_id: str
         "file": path.relative_to(folder.root).as_posix(),
         "bytes": len(data),
         "sha256": hashlib.sha256(data).hexdigest(),
-        "decode_tok_s": _decode(folder, arm_id, class_id, any(one.failed for one in seen)),
+        "decode_tok_s": decode_rates(path),
     }
 
 
-def _decode(folder: RunFolder, arm_id: str, class_id: str, failed: bool) -> dict[str, Any] | None:
-    """Extremes and median of a block in which nothing failed; no ratio to any other block."""
-    path = folder.block(arm_id, class_id)
-    if failed or not path.exists():
+def decode_rates(block: Path) -> dict[str, Any] | None:
+    """Return extremes and median of a block in tok/s, None where it has no sound statistics."""
+    try:
+        rates = [one.decode_tok_s for one in read_block(block) if one.measured]
+    except CampaignRefused:
         return None
-    rates = [one.decode_tok_s for one in read_block(path) if one.measured]
     if not rates:
         return None
     return {

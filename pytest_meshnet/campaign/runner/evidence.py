@@ -40,6 +40,17 @@ def ledger_file() -> Path:
     return layout.folder("acceptance") / "campaign" / "requirements.toml"
 
 
+def signing_key(path: Path | None) -> SigningKey:
+    """Return the key that signs, made for this run alone when none is kept.
+
+    Raises CampaignRefused.
+    """
+    try:
+        return SigningKey.load(path) if path else SigningKey.make_ephemeral()
+    except KeyRefused as error:
+        raise CampaignRefused(str(error)) from None
+
+
 def block_test(arm_id: str, class_id: str) -> str:
     """Return the id of the test that a block is."""
     return f"campaign::block[{arm_id}-{class_id}]"
@@ -54,14 +65,15 @@ class Evidence:
     _begun: set[str] = field(default_factory=set)
 
     @classmethod
-    def open(cls, preparation: Preparation, intent: Intent, folder: RunFolder) -> Evidence:
-        """Sign the start and the plan. Raises CampaignRefused for an unusable key or folder."""
+    def open(
+        cls, preparation: Preparation, intent: Intent, folder: RunFolder, key: SigningKey
+    ) -> Evidence:
+        """Sign the start and the plan. Raises CampaignRefused for an unusable folder."""
         orders = preparation.orders
         claims = not intent.developer
         profiles = (PROFILE, CANONICAL_PROFILE) if claims else (PROFILE,)
         manifest = preparation.provenance.manifest_sha256 or ""
         try:
-            key = SigningKey.load(orders.key) if orders.key else SigningKey.make_ephemeral()
             bundle = BundleWriter.create(
                 folder.evidence,
                 About(
@@ -76,7 +88,7 @@ class Evidence:
                 key,
                 ledger_file=ledger_file(),
             )
-        except (KeyRefused, BundleError) as error:
+        except BundleError as error:
             raise CampaignRefused(str(error)) from None
         evidence = cls(bundle, claims)
         evidence._plan(preparation)

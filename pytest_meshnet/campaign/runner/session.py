@@ -24,7 +24,7 @@ from pytest_meshnet.campaign.report.documents import RunDocument, summary
 from pytest_meshnet.campaign.report.page import page
 from pytest_meshnet.campaign.runner import bandwidth
 from pytest_meshnet.campaign.runner.arm import Record, Task, not_started, run_arm
-from pytest_meshnet.campaign.runner.evidence import Evidence
+from pytest_meshnet.campaign.runner.evidence import Evidence, signing_key
 from pytest_meshnet.campaign.runner.folder import BANDWIDTH_LOG, PAGE, RUN, SUMMARY, RunFolder
 from pytest_meshnet.campaign.runner.observing import observation, observations
 from pytest_meshnet.campaign.runner.placing import place
@@ -132,8 +132,12 @@ def _session(preparation: Preparation) -> _Session:
         allow_missing_provenance=orders.allow_missing_provenance,
         synthetic=preparation.synthetic,
     )
+    key = signing_key(orders.key)
     folder = RunFolder(orders.folder)
-    folder.make()
+    try:
+        folder.make()
+    except OSError as error:
+        raise CampaignRefused(f"{folder.root}: {error.strerror}; choose another --out") from None
     return _Session(
         orders=orders,
         intent=intent,
@@ -142,7 +146,7 @@ def _session(preparation: Preparation) -> _Session:
         gpu_uuid=device.uuid or "",
         preparation=preparation,
         folder=folder,
-        evidence=Evidence.open(preparation, intent, folder),
+        evidence=Evidence.open(preparation, intent, folder, key),
     )
 
 

@@ -5,6 +5,9 @@ import json
 import pytest
 
 from pytest_meshnet.campaign.errors import CampaignRefused
+from pytest_meshnet.campaign.records import read_block
+from pytest_meshnet.campaign.report.documents import decode_rates
+from pytest_meshnet.campaign.runner.folder import RunFolder
 from pytest_meshnet.campaign.runner.observing import observation, observations
 from pytest_meshnet.tests.campaign.samples import record
 
@@ -32,6 +35,17 @@ def line(prefill=GOOD, code="ok", uid=4, **changes):
 )
 def test_a_prefill_is_ok_when_its_record_is(prefill, code, uid, seen):
     assert observation(line(prefill, code, uid), "a line").prefill == seen
+
+
+def test_figures_of_a_server_that_make_no_sense_stop_no_run(tmp_path):
+    """A list where counters are expected: the block has no statistics, and the run goes on."""
+    folder = RunFolder(tmp_path)
+    (tmp_path / "blocks").mkdir()
+    folder.append("B1", "W1", line(kv=[1, 2]))
+    assert observation(line(kv=[1, 2]), "a line").prefill == "ok"
+    with pytest.raises(CampaignRefused, match="kv"):
+        read_block(folder.block("B1", "W1"))
+    assert decode_rates(folder.block("B1", "W1")) is None
 
 
 def test_a_line_without_a_status_has_no_prefill():

@@ -11,6 +11,7 @@ from pytest_meshnet.campaign.errors import CampaignRefused
 from pytest_meshnet.campaign.plan.arms import ARMS, Runtime, ServeSettings
 from pytest_meshnet.campaign.plan.orders import Orders
 from pytest_meshnet.campaign.plan.surroundings import checkout
+from pytest_meshnet.campaign.runner.folder import RunFolder
 from pytest_meshnet.campaign.simulated.rig import smoke_manifest
 from pytest_meshnet.tests.campaign.running import call, canonical_manifest
 from pytest_meshnet.tests.campaign.whole import REVISION, UUID
@@ -103,6 +104,14 @@ def test_a_checkout_tells_its_commit_and_every_changed_path(tree):
     (tree / "new name.py").write_text("new\n")
     git(tree, "mv", "moved.py", "renamed.py")
     assert set(checkout(tree).dirty_paths) == {"kept.py", "new name.py", "renamed.py"}
+
+
+def test_the_folder_of_a_run_does_not_dirty_the_checkout_of_the_next(tree):
+    folder = RunFolder(tree / "campaign-runs" / "session-1")
+    folder.make()
+    folder.write("run.json", "{}")
+    assert (tree / "campaign-runs" / "session-1" / "run.json").exists()
+    assert checkout(tree).dirty_paths == ()
 
 
 def test_where_git_tells_nothing_a_checkout_is_unknown_and_not_clean(tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ import pytest
 from pytest_meshnet.campaign.plan.surroundings import Checkout
 from pytest_meshnet.campaign.report.section import Campaign
 from pytest_meshnet.campaign.runner import session
+from pytest_meshnet.campaign.simulated.rig import smoke_manifest
 from pytest_meshnet.evidence.report.sections import Attached, SectionError
 from pytest_meshnet.tests.campaign.running import call, campaign, canonical_manifest
 
@@ -202,6 +203,28 @@ def test_a_canonical_attempt_ends_before_any_server_when_its_prerequisite_fails(
     assert run["codes"]["bench_bw.profile_gpu_mismatch"] == 1
     assert run["resolved_configuration"] == {}
     assert [path.name for path in (folder / "logs").iterdir()] == ["bench_bw.log"]
+
+
+def test_an_unusable_key_or_folder_is_refused_before_anything_is_made(tmp_path):
+    real = ["campaign", "run", "--dev-smoke", "--ft", "true", "--model", "/m", "--gpu", "0"]
+    real += ["--inventory", smoke_manifest().parents[1] / "inventories" / "rtx3060.json"]
+    real += ["--manifest", smoke_manifest()]
+    keyed = call(*real, "--out", tmp_path / "runs", "--key", tmp_path / "absent.pem")
+    assert keyed.exit_code == 2
+    assert "the signing key" in keyed.stderr
+    assert not (tmp_path / "runs").exists()
+    (tmp_path / "file").write_text("")
+    placed = call(*real, "--out", tmp_path / "file")
+    assert placed.exit_code == 2
+    assert "choose another --out" in placed.stderr
+
+
+def test_a_runtime_that_cannot_serve_fails_every_arm_and_the_campaign(tmp_path):
+    left = campaign(tmp_path, "--simulate", "execution.server_failed", arms=("B1", "B2"))
+    assert left.exit_code == 3
+    assert left.run["codes"]["execution.server_failed"] == 2
+    assert [one["decode_tok_s"] for one in left.run["blocks"]] == [None, None]
+    assert "no kernel image" in (left.folder / "logs" / "B2.log").read_text()
 
 
 def test_a_checkout_that_becomes_dirty_during_a_run_is_seen_at_its_end(tmp_path, monkeypatch):
