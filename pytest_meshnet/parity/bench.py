@@ -109,7 +109,8 @@ class ParityBench:
     def _measure(self, plan: RoutePlan | None) -> RouteRecord:
         generator = self.engine if plan is None else self.route(plan)
         assert generator is not None, "an engine or a route is examined"
-        made = {name: generator.generate(ids, EXACT_TOKENS) for name, ids in self.corpus.items()}
+        names = self.fitting(generator)
+        made = {name: generator.generate(self.corpus[name], EXACT_TOKENS) for name in names}
         swept = plan is None or plan.dtype is DType.FLOAT32
         return RouteRecord(
             label=str(plan or ENGINE),
@@ -122,7 +123,7 @@ class ParityBench:
         )
 
     def _chunked(self, generator: Generator) -> dict[int, dict[str, Comparison]]:
-        name = max(self.corpus, key=lambda one: len(self.corpus[one]))
+        name = max(self.fitting(generator), key=lambda one: len(self.corpus[one]))
         return {
             bound: self.compared(
                 generator, prompts=[name], count=SWEEP_TOKENS, chunk_tokens=bound, alike=True
@@ -131,13 +132,29 @@ class ParityBench:
         }
 
     def _together(self, generator: Generator) -> dict[int, dict[str, Comparison]]:
-        names = list(self.corpus)
+        names = self.fitting(generator)
         return {
             sessions: self.compared_together(
                 generator, [names[i % len(names)] for i in range(sessions)], SWEEP_TOKENS
             )
             for sessions in SESSIONS
+            if not isinstance(generator, Route) or sessions <= generator.places
         }
+
+    def fitting(self, generator: Generator) -> list[str]:
+        """The prompts that leave room for the tokens of a lane, by name.
+
+        Raises NotProvoked when the context is too small for any.
+        """
+        context = generator.context if isinstance(generator, Route) else None
+        names = [
+            name
+            for name, ids in self.corpus.items()
+            if context is None or len(ids) + EXACT_TOKENS - 1 <= context
+        ]
+        if not names:
+            raise NotProvoked(f"no prompt of the corpus and {EXACT_TOKENS} tokens fit {context}")
+        return names
 
     def route(self, plan: RoutePlan) -> Route:
         """The running route of a plan."""
@@ -170,7 +187,7 @@ class ParityBench:
                 generator.generate(self.corpus[name], count, chunk_tokens=chunk_tokens),
                 self.expected(self.corpus[name], count, chunk_tokens if alike else None),
             )
-            for name in (self.corpus if prompts is None else prompts)
+            for name in (self.fitting(generator) if prompts is None else prompts)
         }
 
     def controlled(self, control: Control, dtype: DType) -> dict[str, Comparison] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -215,10 +215,15 @@ def _token_ids(ids: Sequence[int]) -> Tensor:
 
 
 def _opened(shard: ShardUnderTest, session_id: str, epoch: int) -> Session:
-    """A session with every feature of 1.1 that the Shard reports."""
-    features = known_features(shard.report.features)
-    sampling = GREEDY if Feature.TAIL_RESULT in features else None
-    return shard.session(shard.seam(session_id, epoch), features=features, sampling=sampling)
+    """A session with every feature of 1.1 that the Shard reports.
+
+    A tail may refuse to give both token and logits; without a tail result it owes the logits.
+    """
+    features, seam = known_features(shard.report.features), shard.seam(session_id, epoch)
+    if Feature.TAIL_RESULT in features:
+        with suppress(Nonconformance):
+            return shard.session(seam, features=features, sampling=GREEDY)
+    return shard.session(seam, features=features - {Feature.TAIL_RESULT})
 
 
 def _chunk_message(final: bool, place: tuple[int, int]) -> _Message:
@@ -265,6 +270,17 @@ class Route:
         self.shards = tuple(ShardUnderTest(one, f"route-{tag}", 0) for one in targets)
         self._numbers = itertools.count(1)
         self._name = f"route-{tag}"
+
+    @property
+    def places(self) -> int:
+        """Sessions that every Shard of the route takes at once."""
+        return min(one.report.max_concurrent_sessions for one in self.shards)
+
+    @property
+    def context(self) -> int | None:
+        """Tokens that every Shard of the route holds for a session; None where none tells."""
+        told = [one.report.max_context_tokens for one in self.shards]
+        return min((one for one in told if one), default=None)
 
     def altered(self, alter: Alteration) -> Route:
         """The same Shards with something between them. Sessions of both may run at once."""
