@@ -6,10 +6,12 @@ import importlib
 import json
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from pytest_meshnet.evidence.verify import Question, verify
 from pytest_meshnet.layout import folder
 
 SPEED = folder("acceptance") / "speed"
@@ -33,6 +35,40 @@ def test_each_bound_is_judged(
     bench: ModuleType, figure: float, rate: float, words: list[str]
 ) -> None:
     assert bench.missed({"floor": {"best": 100.0}, "figure": {"best": figure}}, rate) == words
+
+
+@pytest.mark.parametrize(
+    ("figures", "words"),
+    [
+        ((10.0, 1.0, 8.0, 1.0, 200.0), []),
+        ((10.1, 1.0, 8.0, 1.0, 200.0), ["a record takes 10.1 times its floor, at most 10.0"]),
+        ((101.0, 50.0, 8.0, 1.0, 200.0), ["a record takes 101 µs, at most 100"]),
+        ((10.0, 1.0, 8.1, 1.0, 200.0), ["verify takes 8.1 times its floor, at most 8.0"]),
+        ((10.0, 1.0, 8.0, 1.0, 201.0), ["verify takes 201 MB, at most 200"]),
+    ],
+)
+def test_each_bound_of_the_evidence_is_judged(
+    bench: ModuleType, figures: tuple[float, ...], words: list[str]
+) -> None:
+    assert bench.Evidence(*figures).missed() == words
+
+
+def test_the_cost_of_evidence_is_measured_on_a_bundle_that_verifies(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(str(SPEED.parents[1]))
+    trip = importlib.import_module("acceptance.speed.evidence_trip")
+    monkeypatch.setattr(trip, "TESTS", 200)
+    monkeypatch.setattr(trip, "RECORDS", 20)
+    for name in ("append", "make"):
+        (tmp_path / name).mkdir()
+    append = trip.append(tmp_path / "append")
+    assert 0 < append["floor"] < append["figure"]
+    bundle = Path(trip.make(tmp_path / "make")["bundle"])
+    assert verify(bundle, Question()).codes == {"signer-ephemeral"}
+    for found in (trip.floor(bundle), trip.whole(bundle)):
+        assert found["seconds"] > 0
+        assert found["megabytes"] > 1
 
 
 @pytest.mark.parametrize("role", ["floor", "figure", "plain"])
