@@ -195,7 +195,8 @@ def freeze(
 @click.option("--baseline", type=_FOLDER, required=True, metavar="DIR", help="Blocks of one arm.")
 @click.option("--candidate", type=_FOLDER, required=True, metavar="DIR", help="Of the other.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
-def analyse(*, baseline: Path, candidate: Path, as_json: bool) -> None:
+@click.option("--html", type=_FILE, metavar="FILE", help="Write a page with plots, too.")
+def analyse(*, baseline: Path, candidate: Path, as_json: bool, html: Path | None) -> None:
     """Compare two arms of one or more sessions; DIR holds W1.jsonl to W4.jsonl.
 
     Advisories name what the records deserve to have said about them and change no number.
@@ -205,6 +206,7 @@ def analyse(*, baseline: Path, candidate: Path, as_json: bool) -> None:
     from pytest_meshnet.campaign.analysis.comparison import analyse as compare
     from pytest_meshnet.campaign.analysis.text import as_text
     from pytest_meshnet.campaign.records import read_blocks
+    from pytest_meshnet.campaign.report.page import analysis_page
 
     try:
         arms = read_blocks(baseline), read_blocks(candidate)
@@ -212,6 +214,8 @@ def analyse(*, baseline: Path, candidate: Path, as_json: bool) -> None:
     except CampaignRefused as refused:
         _refuse(str(refused))
     remarks = [remark for arm in arms for remark in advise(arm)]
+    if html is not None:
+        html.write_text(analysis_page(found, arms, remarks), encoding="utf-8")
     if as_json:
         document = found.document() | {"advisories": [one.document() for one in remarks]}
         click.echo(json.dumps(document, indent=1, sort_keys=True, allow_nan=False))

@@ -115,7 +115,8 @@ def histogram(
 
 def _scale(low: float, high: float, start: float, end: float) -> tuple[Scale, tuple[Tick, ...]]:
     if high == low:
-        low, high = low - 0.5, high + 0.5
+        # No negative place for what counts from nothing.
+        low, high = (low - 0.5, high + 0.5) if low else (0.0, 1.0)
 
     def place(value: float) -> float:
         return start + (value - low) / (high - low) * (end - start)

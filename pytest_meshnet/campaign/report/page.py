@@ -1,12 +1,15 @@
-"""A page about one run: headline, reasons, and for every block how it went."""
+"""Pages about one run, and about two arms: answers first, reasons, and plots of every block."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pytest_meshnet.campaign.analysis.advisories import Advisory, advise
+from pytest_meshnet.campaign.analysis.comparison import Analysis, Blocks
+from pytest_meshnet.campaign.analysis.statistics import CV_LIMIT_PERCENT, RESAMPLES
 from pytest_meshnet.campaign.errors import CampaignRefused
 from pytest_meshnet.campaign.judging.codes import WHAT_TO_DO
 from pytest_meshnet.campaign.judging.facts import CampaignRecord
@@ -14,8 +17,6 @@ from pytest_meshnet.campaign.judging.judge import Judgement
 from pytest_meshnet.campaign.records import Repetition, read_block
 from pytest_meshnet.campaign.report.charts import Chart, histogram, plain, scatter
 from pytest_meshnet.campaign.runner.folder import RunFolder
-
-TEMPLATE = "page.html"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,23 +30,42 @@ class Plots:
 
 def page(folder: RunFolder, record: CampaignRecord, judgement: Judgement) -> str:
     """Return a self-contained page: no script, nothing from a network, every text escaped."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     blocks = list(_blocks(folder, record))
-    return environment.get_template(TEMPLATE).render(
+    return _render(
+        "page.html",
         record=record,
         judgement=judgement,
         advice=WHAT_TO_DO,
         plots=[_plots(*one) for one in blocks],
         advisories=_advisories(blocks),
     )
+
+
+def analysis_page(found: Analysis, arms: Sequence[Blocks], remarks: Sequence[Advisory]) -> str:
+    """Return a page about two arms: ratios with intervals, advisories, and every block's plots."""
+    blocks = [(block[0].arm_id, name, block) for arm in arms for name, block in arm.items()]
+    return _render(
+        "analysis.html",
+        sessions=found.sessions,
+        standing=found.standing,
+        resamples=RESAMPLES,
+        cv_limit=CV_LIMIT_PERCENT,
+        plots=[_plots(*one) for one in blocks],
+        advisories=remarks,
+    )
+
+
+def _render(template: str, **given: Any) -> str:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(template).render(**given)
 
 
 def _blocks(
@@ -67,7 +87,7 @@ def _advisories(blocks: list[tuple[str, str, tuple[Repetition, ...]]]) -> list[A
     return [remark for by_class in arms.values() for remark in advise(by_class)]
 
 
-def _plots(arm_id: str, class_id: str, block: tuple[Repetition, ...]) -> Plots:
+def _plots(arm_id: str, class_id: str, block: Sequence[Repetition]) -> Plots:
     measured = [one for one in block if one.measured]
     rates = [(float(one.repetition), one.decode_tok_s) for one in measured]
     gaps = [gap for one in measured for gap in one.gaps_ms or ()]

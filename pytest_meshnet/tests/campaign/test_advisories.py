@@ -125,6 +125,22 @@ def test_a_person_reads_the_ratio_of_each_class_and_the_advisories(tmp_path):
     assert "drift (one W1, session 1): the decode rate rises" in done.output
 
 
+def test_a_page_shows_ratios_advisories_and_a_plot_of_every_block(tmp_path):
+    gaps = {"inter_token_ms": [*GAPS, 300.0]}
+    old = write_block(tmp_path / "old", series("decode_tok_s", CALM, arm_id="<old>", **gaps))
+    new = write_block(tmp_path / "new", series("decode_tok_s", range(50, 60), **gaps))
+    page = tmp_path / "page.html"
+    done = analyse("--baseline", old, "--candidate", new, "--html", page)
+    assert done.exit_code == 0, done.output
+    text = page.read_text()
+    assert "<h1>Candidate against baseline</h1>" in text
+    assert "54.50 (CV " in text
+    assert "<strong>drift</strong>, one W1: the decode rate rises" in text
+    assert text.count("<svg") == 6
+    assert "&lt;old&gt; W1" in text
+    assert "<old>" not in text
+
+
 def test_a_session_that_cannot_be_analysed_ends_with_one_line_and_exit_2(tmp_path):
     old = write_block(tmp_path / "old", series("decode_tok_s", CALM))
     broken = write_block(tmp_path / "new", [record(), record(1, failed=True)])

@@ -29,6 +29,11 @@ def test_axes_of_any_range_have_a_few_ticks_in_the_frame(values):
         assert all(low <= tick.place <= high for tick in ticks)
 
 
+def test_an_axis_of_nothing_but_zero_has_no_negative_place():
+    chart = scatter("t", LABELS, [(0.0, 3.0), (0.0, 4.0)], "words")
+    assert chart.x_ticks[0].label == "0"
+
+
 def test_every_value_is_in_one_bar_and_one_stall_still_shows():
     chart = histogram("t", LABELS, [10.0] * 999 + [900.0], "words")
     assert sum(int(mark.title.rpartition(" ")[2]) for mark in chart.marks) == 1000
