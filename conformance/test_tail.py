@@ -40,6 +40,7 @@ def test_final_chunks_and_decode_steps_have_one_typed_result_and_other_chunks_an
     tail_shard: ShardUnderTest, want: TailWant
 ) -> None:
     """Several prefills and steps on one stream; whatever comes beside what is due is a finding."""
+    # faults.md 40
     found = inputs(tail_shard, 6)
     session = try_typed(tail_shard, replace(GREEDY, want=want))
     if session is None:

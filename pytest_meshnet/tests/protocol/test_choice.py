@@ -61,6 +61,10 @@ def test_top_p_keeps_the_smallest_set_that_reaches_it(top_p, kept):
     assert set(drawn(row, replace(HOT, top_p=top_p), 500)) == kept
 
 
+def test_top_p_that_is_reached_exactly_adds_nothing():
+    assert set(drawn(logits(1, 1), replace(HOT, top_p=0.5), 200)) == {0}
+
+
 def test_the_same_seed_draws_the_same_and_another_something_else():
     row = logits(*np.zeros(64))
     one, again, other = (

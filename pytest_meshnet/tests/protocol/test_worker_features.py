@@ -69,6 +69,13 @@ def test_accepted_has_what_both_sides_know() -> None:
     assert link.client.features == {Feature.DECODE_BUNDLE}
 
 
+def test_a_feature_that_was_never_offered_does_not_hold() -> None:
+    client = Bench(SERVED).stream().client
+    client.sent(client.open(features=[Feature.DECODE_BUNDLE]))
+    client.receive(pb.SessionResponse(accepted=pb.SessionAccepted(features=[1, 2, 99])))
+    assert client.features == {Feature.DECODE_BUNDLE}
+
+
 def test_a_session_that_offers_nothing_sees_nothing_new() -> None:
     bench = Bench(TAIL)
     link = bench.session()
