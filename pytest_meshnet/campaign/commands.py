@@ -192,11 +192,27 @@ def freeze(
 
 
 @campaign.command()
-@click.option("--baseline", type=_FOLDER, required=True, metavar="DIR", help="Blocks of one arm.")
-@click.option("--candidate", type=_FOLDER, required=True, metavar="DIR", help="Of the other.")
+@click.option(
+    "--baseline",
+    type=_FOLDER,
+    required=True,
+    multiple=True,
+    metavar="DIR",
+    help="Blocks of one arm; repeat it for further sessions.",
+)
+@click.option(
+    "--candidate",
+    type=_FOLDER,
+    required=True,
+    multiple=True,
+    metavar="DIR",
+    help="Blocks of the other arm, of the same sessions.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 @click.option("--html", type=_FILE, metavar="FILE", help="Write a page with plots, too.")
-def analyse(*, baseline: Path, candidate: Path, as_json: bool, html: Path | None) -> None:
+def analyse(
+    *, baseline: tuple[Path, ...], candidate: tuple[Path, ...], as_json: bool, html: Path | None
+) -> None:
     """Compare two arms of one or more sessions; DIR holds W1.jsonl to W4.jsonl.
 
     Advisories name what the records deserve to have said about them and change no number.
@@ -209,7 +225,7 @@ def analyse(*, baseline: Path, candidate: Path, as_json: bool, html: Path | None
     from pytest_meshnet.campaign.report.page import analysis_page
 
     try:
-        arms = read_blocks(baseline), read_blocks(candidate)
+        arms = read_blocks(*baseline), read_blocks(*candidate)
         found = compare(*arms)
     except CampaignRefused as refused:
         _refuse(str(refused))

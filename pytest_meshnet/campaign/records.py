@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,21 +55,36 @@ class Repetition:
     token_events: int | None = None
 
 
-def read_blocks(folder: Path) -> dict[str, tuple[Repetition, ...]]:
+def read_blocks(*folders: Path) -> dict[str, tuple[Repetition, ...]]:
     """Read `W1.jsonl` to `W4.jsonl` of one arm; class to repetitions in recorded order.
 
-    Raises CampaignRefused for a folder without any, for a broken line, for a repetition that
-    failed and for a file that holds more than one arm.
+    Several folders hold several sessions. Raises CampaignRefused for a folder without any block,
+    for a broken line, for a repetition that failed or stands there twice, and for several arms.
     """
-    found = {
-        name: read_block(path) for name in CLASSES if (path := folder / f"{name}.jsonl").is_file()
-    }
-    if not found:
-        raise CampaignRefused(f"{folder} holds no block: expected W1.jsonl to W4.jsonl in it")
-    arms = {one.arm_id for block in found.values() for one in block}
+    found: dict[str, tuple[Repetition, ...]] = {}
+    for folder in folders:
+        paths = {name: folder / f"{name}.jsonl" for name in CLASSES}
+        blocks = {name: read_block(path) for name, path in paths.items() if path.is_file()}
+        if not blocks:
+            raise CampaignRefused(f"{folder} holds no block: expected W1.jsonl to W4.jsonl in it")
+        for name, block in blocks.items():
+            found[name] = (*found.get(name, ()), *block)
+    _check_whole(found)
+    return {name: found[name] for name in CLASSES if name in found}
+
+
+def _check_whole(blocks: Mapping[str, Sequence[Repetition]]) -> None:
+    arms = {one.arm_id for block in blocks.values() for one in block}
     if len(arms) > 1:
-        raise CampaignRefused(f"{folder} mixes the arms {', '.join(sorted(arms))}: expected one")
-    return found
+        raise CampaignRefused(f"the arms {', '.join(sorted(arms))} are mixed: expected one")
+    for name, block in blocks.items():
+        seen = Counter((one.session, one.measured, one.repetition) for one in block)
+        for (session, _, repetition), count in seen.items():
+            if count > 1:
+                raise CampaignRefused(
+                    f"{name}: repetition {repetition} of session {session} stands {count} times: "
+                    "sessions are never pooled, and no repetition counts twice"
+                )
 
 
 def read_block(path: Path) -> tuple[Repetition, ...]:

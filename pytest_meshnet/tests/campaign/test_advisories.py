@@ -125,6 +125,18 @@ def test_a_person_reads_the_ratio_of_each_class_and_the_advisories(tmp_path):
     assert "drift (one W1, session 1): the decode rate rises" in done.output
 
 
+def test_two_sessions_are_compared_each_by_itself(tmp_path):
+    arms = []
+    for session in (1, 2):
+        told = series("decode_tok_s", CALM, session_number=session)
+        arms += ["--baseline", write_block(tmp_path / f"{session}", told)]
+        arms += ["--candidate", write_block(tmp_path / f"{session}", told)]
+    told = json.loads(analyse(*arms, "--json").stdout)
+    assert list(told["performance"]) == ["1", "2"]
+    assert "repetition-effects" in {one["code"] for one in told["advisories"]}
+    assert "the worse session stands" in analyse(*arms).output
+
+
 def test_a_page_shows_ratios_advisories_and_a_plot_of_every_block(tmp_path):
     gaps = {"inter_token_ms": [*GAPS, 300.0]}
     old = write_block(tmp_path / "old", series("decode_tok_s", CALM, arm_id="<old>", **gaps))

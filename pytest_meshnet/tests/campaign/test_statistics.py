@@ -141,11 +141,19 @@ def test_a_line_that_is_no_honest_json_is_refused(tmp_path, line, message):
 
 
 def test_a_folder_of_two_arms_and_one_of_none_are_refused(tmp_path):
-    write_block(tmp_path / "both", [record(), record(arm_id="other")])
-    with pytest.raises(CampaignRefused, match="mixes the arms one, other"):
+    write_block(tmp_path / "both", [record(), record(1, arm_id="other")])
+    with pytest.raises(CampaignRefused, match="the arms one, other are mixed"):
         read_blocks(tmp_path / "both")
     with pytest.raises(CampaignRefused, match="holds no block"):
         read_blocks(tmp_path)
+
+
+def test_several_folders_are_several_sessions_and_never_one_twice(tmp_path):
+    first = write_block(tmp_path / "1", [record(), record(1)])
+    second = write_block(tmp_path / "2", [record(session_number=2), record(1, session_number=2)])
+    assert [one.session for one in read_blocks(first, second)["W1"]] == [1, 1, 2, 2]
+    with pytest.raises(CampaignRefused, match="repetition 0 of session 1 stands 2 times"):
+        read_blocks(first, first)
 
 
 def test_the_trend_of_ten_rising_values_is_that_of_kendalls_table():
