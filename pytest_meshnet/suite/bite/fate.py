@@ -161,9 +161,9 @@ def bystanders(mutant: Entry, tests: Iterable[PlannedTest], ledger: Ledger) -> l
 
 
 def _of_runtimes(test: PlannedTest, ledger: Ledger) -> bool:
-    """Whether a test looks at a Shard, and not at a codec, the suite itself or a whole route."""
+    """Whether a test looks at a Shard or a route of them, and not at a codec or the suite itself."""
     own = not test.testee
-    return own and any(ledger.get(one).subject == "runtime" for one in test.requirements)
+    return own and any(ledger.get(one).subject != "suite" for one in test.requirements)
 
 
 def _of_a_must(test: PlannedTest, ledger: Ledger) -> bool:

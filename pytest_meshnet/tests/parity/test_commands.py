@@ -77,7 +77,7 @@ def test_no_prompt_of_a_seeded_models_corpus_has_a_near_tie(model):
         assert (best[:, -1] - best[:, -2]).min() >= 0.06, name
 
 
-@pytest.mark.parametrize("model", ["tiny-llama", "tiny-llama-small"])
+@pytest.mark.parametrize("model", ["tiny-llama", "tiny-llama-small", "smollm2"])
 def test_kept_figures_belong_to_the_corpus_beside_them(model):
     kept = Calibration.read(FIXTURES / "parity" / f"{model}.json")
     assert kept.corpus == corpus_digest(read_corpus(FIXTURES / "parity" / f"{model}-corpus.json"))
