@@ -116,3 +116,24 @@ def test_stateless_work_is_accepted_with_a_full_context(small_shard: ShardUnderT
     with shard.session() as session:
         session.prefill(shard.tokens(length))
         shard.check_equal(_stateless(session, other), fresh, "stateless work beside a full context")
+
+
+@pytest.mark.requirement("KV-09")
+@pytest.mark.parametrize("when", WHEN)
+def test_stateless_work_that_is_not_final_is_refused_and_leaves_held_state_alone(
+    shard: ShardUnderTest, when: str
+) -> None:
+    """One final chunk is all that it can be: one that more should follow would need state."""
+    tokens = shard.tokens(PROMPT + 2)
+    steps = [tokens.rows(at, at + 1) for at in range(PROMPT, PROMPT + 2)]
+    expected = shard.undisturbed(tokens.rows(0, PROMPT), *steps)
+    other = shard.tokens(1, key=32)
+    with shard.session() as session:
+        held = _reach(session, when, tokens)[1]
+        message = session.client.chunk([other], mode=pb.CACHE_MODE_STATELESS, final=False)
+        session.refused(session.exchange(message))
+        if held < PROMPT:
+            session.prefill_chunks(tokens.rows(held, PROMPT), [PROMPT - held])
+            held = PROMPT
+        done = [session.decode(step) for step in steps[held - PROMPT :]]
+    shard.check_equal(joined(*done), expected[-len(done) :], f"the session after a refusal {when}")

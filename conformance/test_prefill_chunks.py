@@ -109,6 +109,29 @@ def check_actual(status: pb.ShardStatus, held: int) -> None:
         raise Nonconformance(f"actual_past_len {held}", f"actual_past_len {found}")
 
 
+@pytest.mark.requirement("PREFILL-03")
+@pytest.mark.parametrize(
+    ("held", "finish", "first"),
+    [(0, False, 1), (0, False, 3), (2, False, 0), (2, False, 1), (2, False, 3), (2, True, 3)],
+    ids=["fresh+1", "fresh+3", "at-0", "one-back", "one-ahead", "append-ahead"],
+)
+def test_a_chunk_that_begins_at_another_position_than_it_expects_is_refused(
+    shard: ShardUnderTest, held: int, finish: bool, first: int
+) -> None:
+    """The expected length is the one held, the first position another: no past_len fits both."""
+    tokens = shard.tokens(held + 1)
+    expected = shard.undisturbed(tokens)
+    with shard.session() as session:
+        if held:
+            session.prefill(tokens.rows(0, held), finish=finish)
+        chunk = tokens.rows(held, held + 1)
+        for final in (False, True):
+            message = session.client.chunk([chunk], expected=held, first=first, final=final)
+            session.refused(session.exchange(message))
+        after = session.prefill(chunk)
+    shard.check_equal(after[-1:], expected[-1:], "the chunk in its place after the refusal")
+
+
 @pytest.mark.requirement("PREFILL-08")
 @pytest.mark.parametrize("place", ["first", "continuing"])
 @pytest.mark.parametrize("claimed", [0, 1, 3, 4])

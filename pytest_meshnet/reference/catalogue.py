@@ -41,6 +41,7 @@ _MODULES = (
     "pytest_meshnet.reference.mutants.statuses",
     "pytest_meshnet.reference.mutants.cancelling",
     "pytest_meshnet.reference.mutants.cancel_state",
+    "pytest_meshnet.reference.mutants.signals",
     "pytest_meshnet.reference.mutants.stream_ends",
     "pytest_meshnet.reference.mutants.flow",
     "pytest_meshnet.reference.mutants.flow_limits",

@@ -242,3 +242,29 @@ class LongDetails(_Worded):
     """Fills every detail text to its 512 characters, most of them outside of ASCII."""
 
     wording = ("запрос отклонён; 要求は拒否されました; " * 20)[:512]
+
+
+# Signals -----------------------------------------------------------------------------------------
+
+
+@variant
+class AnswersMisaddressedSignals(Worker):
+    """Answers a signal that names another session or epoch with a status that ends nothing."""
+
+    def on_release_signal(self, session: Session, signal: pb.ReleaseSignal) -> None:
+        """A release is looked at first."""
+        if not self._is_elsewhere(session, signal.route_session_id, signal.route_epoch):
+            super().on_release_signal(session, signal)
+
+    def on_cancel_signal(self, session: Session, signal: pb.CancelSignal) -> None:
+        """And so is a cancel."""
+        if not self._is_elsewhere(session, signal.route_session_id, signal.route_epoch):
+            super().on_cancel_signal(session, signal)
+
+    def _is_elsewhere(self, session: Session, name: str, epoch: int) -> bool:
+        if (name, epoch) == (session.session_id, session.epoch):
+            return False
+        stale = name == session.session_id and epoch < session.epoch
+        code = pb.ERROR_CODE_EPOCH_STALE if stale else pb.ERROR_CODE_PAYLOAD_CORRUPT
+        self.send_status(session, "", 0, Refused(code, "the signal is not for this stream"))
+        return True

@@ -70,7 +70,7 @@ class SeamClient(SeamMessages):
         elif kind == "decode":
             exchange = Exchange.of_decode(message)
         else:
-            if kind == "release":
+            if kind == "release" and self._is_own(message.release):
                 self.past_len = self.sent_len = 0
                 self._newest_step = max(self._times_sent, default=-1)
             return None
@@ -80,6 +80,10 @@ class SeamClient(SeamMessages):
         if exchange.mode != pb.CACHE_MODE_STATELESS:
             self.sent_len = exchange.first_position + exchange.token_count
         return exchange
+
+    def _is_own(self, signal: pb.ReleaseSignal) -> bool:
+        own = (self.seam.session_id, self.seam.epoch)
+        return (signal.route_session_id, signal.route_epoch) == own
 
     # In ----------------------------------------------------------------------------------------
 

@@ -165,3 +165,12 @@ class StatelessDropsTheState(Worker):
         super().apply(session, unit, outcome)
         if unit.mode == pb.CACHE_MODE_STATELESS:
             session.drop_state()
+
+
+@mutant("KV-09")
+class StatelessWorkMayGoOn(Rules):
+    """Stateless work that is not final is taken all the same, and more of it waited for."""
+
+    def check_phase(self, unit: Unit) -> None:
+        stateless = unit.mode == pb.CACHE_MODE_STATELESS
+        super().check_phase(replace(unit, final=True) if stateless else unit)

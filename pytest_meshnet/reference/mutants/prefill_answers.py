@@ -5,8 +5,11 @@ They break PREFILL-01 and -03; those of what a result says are in `prefill_resul
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.machines.events import Outcome
+from pytest_meshnet.protocol.machines.rules import Rules
 from pytest_meshnet.protocol.machines.session import Session, Unit
 from pytest_meshnet.protocol.machines.worker import Worker
 from pytest_meshnet.reference.catalogue import mutant
@@ -152,3 +155,34 @@ class PastLenOfFinishedPrefills(_OtherPastLen):
 
     def past_len(self, session: Session, unit: Unit) -> int:
         return session.held if unit.final else 0
+
+
+# Positions that fit no expectation ---------------------------------------------------------------
+
+
+@mutant("PREFILL-03")
+class ChunksBeginAnywhere(Rules):
+    """The first position of a prefill chunk is not held against the length that it expects."""
+
+    def check_position(self, unit: Unit) -> None:
+        if unit.phase != pb.PHASE_PREFILL:
+            super().check_position(unit)
+
+
+@mutant("PREFILL-03")
+class FreshChunksBeginAnywhere(Rules):
+    """A prefill that expects nothing may begin at any position."""
+
+    def check_position(self, unit: Unit) -> None:
+        if unit.phase != pb.PHASE_PREFILL or unit.expected_past_len:
+            super().check_position(unit)
+
+
+@mutant("PREFILL-03")
+class ChunksBeginWhereTheySay(Worker):
+    """A chunk that continues is written at its first position, whatever is held there."""
+
+    def begin(self, session: Session, unit: Unit) -> None:
+        if unit.mode == pb.CACHE_MODE_PREFILL and unit.expected_past_len:
+            unit = replace(unit, position=unit.expected_past_len)
+        super().begin(session, unit)

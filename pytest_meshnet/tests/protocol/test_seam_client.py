@@ -189,6 +189,19 @@ def test_stateless_work_moves_no_length() -> None:
     assert (client.past_len, client.sent_len) == (3, 3)
 
 
+@pytest.mark.parametrize(("name", "epoch"), [("-2", 0), ("", 1), ("", -1)])
+def test_a_release_that_is_for_another_session_or_epoch_leaves_the_length(
+    name: str, epoch: int
+) -> None:
+    client = opened()
+    client.receive(ack(sent(client, client.chunk([rows(2)])), 2))
+    message = client.release()
+    message.release.route_session_id += name
+    message.release.route_epoch += epoch
+    assert client.sent(message) is None
+    assert (client.past_len, client.sent_len) == (2, 2)
+
+
 def test_a_release_empties_the_session_also_of_what_is_acknowledged_later() -> None:
     client = opened()
     late = sent(client, client.chunk([rows(3)]))
