@@ -161,7 +161,7 @@ def bystanders(mutant: Entry, tests: Iterable[PlannedTest], ledger: Ledger) -> l
 
 
 def _of_runtimes(test: PlannedTest, ledger: Ledger) -> bool:
-    """Whether a test looks at a Shard or a route of them, and not at a codec or the suite itself."""
+    """Whether a test looks at a Shard or a route, and not at a codec or the suite itself."""
     own = not test.testee
     return own and any(ledger.get(one).subject != "suite" for one in test.requirements)
 
