@@ -40,6 +40,7 @@ def judge(
     Exit code 0: alpha; 1: stop; 2: refused, because the record or the contract is not whole.
     """
     from pytest_meshnet.alpha import text
+    from pytest_meshnet.alpha.judge import NoCriterion
     from pytest_meshnet.alpha.judge import judge as decide
     from pytest_meshnet.alpha.page import page
     from pytest_meshnet.alpha.record import RecordRefused, load
@@ -55,12 +56,17 @@ def judge(
         verdict = decide(locked, document)
         if sign is not None:
             _sign(verdict, record, sign, key)
+        if html is not None:
+            html.write_bytes(page(verdict, document))
+    except NoCriterion as error:
+        _refuse(f"(no-criterion): {error}", as_json=as_json, code="no-criterion")
+    except OSError as error:
+        why = f"{error.filename}: {error.strerror}: check its place; a signature is never replaced"
+        _refuse(f"(file): {why}", as_json=as_json, code="file")
     except (TargetRefused, RecordRefused) as error:
         _refuse(f"({error.code}): {error.message}", as_json=as_json, code=error.code)
     except KeyRefused as error:
         _refuse(f"(key): {error}", as_json=as_json, code="key")
-    if html is not None:
-        html.write_bytes(page(verdict, document))
     click.echo(
         json.dumps(verdict.to_dict(), indent=1) if as_json else text.render(verdict).rstrip()
     )

@@ -24,6 +24,9 @@ SOURCES = ("measured", "reported", "configured")
 
 GIB = 2**30
 
+_LARGEST = 2**63 - 1
+"""No size, count or time of a real run exceeds what 64 bits hold."""
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -107,10 +110,12 @@ class Reading:
         """`value` as a finite number of at least zero."""
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             self.fail("not-a-number", f"{where} is {value!r}, expected a number")
-        elif not math.isfinite(value):
+        elif isinstance(value, float) and not math.isfinite(value):
             self.fail("not-finite", f"{where} is {value}, expected a finite number")
         elif value < 0:
-            self.fail("negative", f"{where} is {value}, which cannot be")
+            self.fail("negative", f"{where} is below zero, which cannot be")
+        elif value > _LARGEST:
+            self.fail("too-large", f"{where} has more than 64 bits, which cannot be")
         else:
             return value
         return None
@@ -119,11 +124,21 @@ class Reading:
         self, part: Mapping[str, Any], name: str, where: str, *, told: bool = False
     ) -> int | None:
         """A whole number of at least zero."""
-        value = self.number(part, name, where, told=told)
-        if value is None or isinstance(value, int):
-            return value
-        self.fail("not-a-number", f"{where}.{name} is {value!r}, expected a whole number")
+        value = self.claim(part, name, where, told=told)
+        return None if value is None else self.as_count(value, f"{where}.{name}")
+
+    def as_count(self, value: Any, where: str) -> int | None:
+        """`value` as a whole number of at least zero; a float is none, whatever it is."""
+        found = self.as_number(value, where)
+        if found is None or isinstance(found, int):
+            return found
+        self.fail("not-a-number", f"{where} is {found!r}, expected a whole number")
         return None
+
+    def above_zero(self, found: float, what: str) -> None:
+        """Require something: an instrument that shows nothing is no measurement."""
+        if found == 0:
+            self.fail("zero", f"{what} is 0, which no run can have")
 
     def flag(
         self, part: Mapping[str, Any], name: str, where: str, *, told: bool = False
@@ -167,9 +182,10 @@ class Reading:
     def parts(self, *path: str) -> list[Mapping[str, Any]]:
         """A list of parts by its path. An absent or empty one is a problem."""
         found = self.part(*path[:-1]).get(path[-1])
-        listed = [one for one in found if isinstance(one, Mapping)] if found else []
-        if not listed:
-            self.fail(MISSING, f"{'.'.join(path)} has no entry in the record")
+        entries = found if isinstance(found, (list, tuple)) else ()
+        listed = [one for one in entries if isinstance(one, Mapping)]
+        if not listed or len(listed) < len(entries):
+            self.fail(MISSING, f"{'.'.join(path)} has no entry, or an empty one, in the record")
         return listed
 
     def nodes(self) -> Iterator[tuple[str, Mapping[str, Any]]]:

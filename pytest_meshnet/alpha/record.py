@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from pytest_meshnet import layout
-from pytest_meshnet.identity.canonical import DocumentRefused, load_strict
+from pytest_meshnet.identity.canonical import DocumentRefused, canonical_bytes, load_strict
 
 SCHEMA_ID = "meshnet.alpha-record/1"
 FIRST_MACHINE = "machine-1"
 MAX_BYTES = 64 * 2**20
 """A record with every tensor of every node is some hundred kilobytes."""
+MAX_DEPTH = 16
+"""Parts nest six deep, and a value is a list of objects at most."""
 
 
 class RecordRefused(ValueError):
@@ -54,6 +56,8 @@ def read(path: Path) -> dict[str, Any]:
         if path.stat().st_size > MAX_BYTES:
             raise RecordRefused("too-large", f"{path} has more than {MAX_BYTES} bytes")
         document = load_strict(path.read_bytes(), path.name)
+        # A lone surrogate could be read here and never be written again.
+        canonical_bytes(document)
     except OSError as error:
         raise RecordRefused("unreadable", f"{path}: {error.strerror}: name a record") from error
     except DocumentRefused as error:
@@ -70,6 +74,10 @@ def check(record: Any) -> None:
     """
     import jsonschema
 
+    if _deeper_than(record, MAX_DEPTH):
+        raise RecordRefused(
+            "too-deep", f"a value nests deeper than {MAX_DEPTH}: see `alpha template`"
+        )
     errors = jsonschema.Draft202012Validator(schema()).iter_errors(record)
     first = min(errors, key=lambda error: (len(error.absolute_path), error.message), default=None)
     if first is not None:
@@ -77,10 +85,25 @@ def check(record: Any) -> None:
     _check_hosts(record)
 
 
+def _deeper_than(value: Any, levels: int) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels == 0 or any(_deeper_than(one, levels - 1) for one in inner)
+
+
+def check_part(name: str, value: Any) -> None:
+    """Refuse ("part") what does not have the form that the schema gives to `name` ("node")."""
+    import jsonschema
+
+    form = {"$ref": f"#/$defs/{name}", "$defs": schema()["$defs"]}
+    error = next(jsonschema.Draft202012Validator(form).iter_errors(value), None)
+    if error is not None:
+        raise RecordRefused("part", f"no {name} of a record ({error.message}): collect it again")
+
+
 def _check_hosts(record: Mapping[str, Any]) -> None:
     """What belongs to a machine names one that is in the record."""
     nodes = record["identity_and_fit"]["nodes"]
-    hosts = {one["host"]["value"] for one in nodes if one.get("host")}
+    hosts = [one["host"]["value"] for one in nodes if one["host"]]
     named = [one["host"] for one in record["performance"]["stages"]]
     named += list(record["storage"]["log_scans"])
     for host in named:
@@ -103,6 +126,11 @@ def _check_attachments(record: Mapping[str, Any], folder: Path) -> None:
         data = path.read_bytes()
         if (len(data), hashlib.sha256(data).hexdigest()) != (one["size"], one["sha256"]):
             raise RecordRefused("attachment-differs", f"{name} is not what the record says")
+
+
+def blank_node() -> dict[str, Any]:
+    """A machine of which nothing is known."""
+    return dict.fromkeys(schema()["$defs"]["node"]["properties"])
 
 
 def template() -> dict[str, Any]:

@@ -14,7 +14,12 @@ _SIGNS = {"met": "ok", "not met": "NO", "no evidence": "??"}
 
 def render(verdict: Verdict) -> str:
     """Return the whole verdict, one line a criterion, at most about 100 columns wide."""
-    return "\n".join(_lines(verdict)) + "\n"
+    return "\n".join(map(_harmless, _lines(verdict))) + "\n"
+
+
+def _harmless(line: str) -> str:
+    """A line of its own, whatever the record says: no text in it ends it or moves the cursor."""
+    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in line)
 
 
 def _lines(verdict: Verdict) -> Iterator[str]:
@@ -24,14 +29,15 @@ def _lines(verdict: Verdict) -> Iterator[str]:
         yield f"next action: {verdict.action}"
     hardware = verdict.labels.get("hardware")
     if hardware:
-        yield f"measured on: {', '.join(map(str, hardware))}; {verdict.labels.get('topology')}"
+        yield f"measured on: {value(hardware)}; {verdict.labels.get('topology')}"
         yield "             and says nothing about any other hardware"
     yield f"contract:    {verdict.contract_sha256}"
     section = ""
     for line in verdict.lines:
         if line.id.partition(".")[0] != section:
             section = line.id.partition(".")[0]
-            yield f"\n{section}"
+            yield ""
+            yield section
         yield from _line(line)
 
 

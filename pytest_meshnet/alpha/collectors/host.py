@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_meshnet.alpha.collectors import machine, storage
 from pytest_meshnet.alpha.collectors.claims import claim, claims
-from pytest_meshnet.alpha.record import RecordRefused
+from pytest_meshnet.alpha.record import RecordRefused, blank_node, check, check_part
 from pytest_meshnet.target.artifact.pins import locate, pins_of_manifest
 from pytest_meshnet.target.artifact.verification import verify_files
 
@@ -103,24 +103,38 @@ def _json(path: Path) -> Any:
         raise RecordRefused("host-file", f"{path} cannot be read: {error}") from error
 
 
+def _checked(part: Mapping[str, Any]) -> str:
+    """The host of a part, once it has the form of one and says where its layers are."""
+    found = part.get("schema")
+    if found != SCHEMA or part.keys() != {"schema", "node", "artifacts", "log_scan"}:
+        raise RecordRefused("part", f"a part has the schema {found!r}: {SCHEMA} and its four keys")
+    node = part["node"]
+    check_part("node", blank_node() | node if isinstance(node, dict) else node)
+    check_part("log_scan", part["log_scan"])
+    for artifact in part["artifacts"] if isinstance(part["artifacts"], list) else [None]:
+        check_part("artifact", artifact)
+    host, layers = ((node.get(name) or {}).get("value") for name in ("host", "layers"))
+    if not isinstance(host, str) or not isinstance(layers, list) or not layers:
+        raise RecordRefused("part", "a part names no host or no layers: collect it again")
+    if not all(isinstance(one, int) for one in layers):
+        raise RecordRefused("part", f"{host} has the layers {layers}: two whole numbers are needed")
+    return host
+
+
 def merge(record: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Put the machines' parts into a record, in the order of their layers.
 
     What an earlier version of the record said of these sections is replaced. Raises RecordRefused
-    ("part") for what is no part, and for two parts of one machine.
+    ("part") for what is no part, and for two parts of one machine, and as `check` does.
     """
-    hosts = []
-    for part in parts:
-        if part.get("schema") != SCHEMA:
-            raise RecordRefused("part", f"a part has the schema {part.get('schema')!r}: {SCHEMA}")
-        hosts.append(part["node"]["host"]["value"])
+    check(record)
+    hosts = [_checked(part) for part in parts]
     twice = sorted({host for host in hosts if hosts.count(host) > 1})
     if twice or not parts:
         raise RecordRefused("part", f"one part for each machine, not two of {twice or 'nobody'}")
     ordered = sorted(parts, key=lambda part: part["node"]["layers"]["value"][0])
     merged: dict[str, Any] = json.loads(json.dumps(record))
-    blank = dict.fromkeys(merged["identity_and_fit"]["nodes"][0])
-    merged["identity_and_fit"]["nodes"] = [blank | part["node"] for part in ordered]
+    merged["identity_and_fit"]["nodes"] = [blank_node() | part["node"] for part in ordered]
     merged["storage"] = {
         "artifacts": [one for part in ordered for one in part["artifacts"]],
         "log_scans": {part["node"]["host"]["value"]: part["log_scan"] for part in ordered},

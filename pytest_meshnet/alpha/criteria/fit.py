@@ -30,14 +30,17 @@ def _reserve(at: Reading, usable: int) -> float:
     action="use machines that could not hold the whole recipe alone",
 )
 def no_node_could_hold_everything(at: Reading) -> None:
-    """The budget of each machine is below all weights and all of the KV."""
-    inventory = tensors(at, at.part(SECTION, "inventory"), "tensors", "inventory")
+    """The budget of each machine is below all weights that are loaded and all of the KV."""
+    part = at.part(SECTION, "inventory")
+    inventory = tensors(at, part, "tensors", "inventory")
+    excluded = at.items(part, "excluded", "inventory")
     nodes = dict(at.nodes())
     found = {w: _bytes(at, node, w, "usable_bytes", "kv_bytes") for w, node in nodes.items()}
     sizes = {where: one for where, one in found.items() if one is not None}
-    if inventory is None or not sizes or len(sizes) < len(found):
+    if inventory is None or excluded is None or not sizes or len(sizes) < len(found):
         return
-    whole = sum(inventory.values()) + sum(kv for _, kv in sizes.values())
+    loaded = sum(size for name, size in inventory.items() if name not in excluded)
+    whole = loaded + sum(kv for _, kv in sizes.values())
     for where, (usable, _) in sizes.items():
         if usable - _reserve(at, usable) >= whole:
             at.fail("one-node-suffices", f"{where} could hold all of the recipe alone")
@@ -47,25 +50,31 @@ def no_node_could_hold_everything(at: Reading) -> None:
 @criterion(SECTION, "min_node_reserve_fraction", action="place less on the node that is named")
 def reserve_is_a_fraction(at: Reading) -> None:
     """Each reserve is the locked fraction of usable memory, and what is placed keeps out of it."""
+    shares: list[float] = []
     for where, node in at.nodes():
         names = ("usable_bytes", "reserve_bytes", "weight_bytes", "kv_bytes")
         sizes = _bytes(at, node, where, *names)
         if sizes is None:
             continue
         usable, reserve, weights, kv = sizes
-        at.show(round(reserve / usable, 4) if usable else 0, "of usable memory")
+        shares.append(round(reserve / usable, 4) if usable else 0)
+        at.show(min(shares), "of usable memory")
         at.at_least(reserve, at.limit * usable, f"{where}.reserve_bytes")
         if weights + kv > usable - _reserve(at, usable):
             at.fail("over-budget", f"{where}: weights and KV reach into the reserve")
+        if weights + kv + reserve > usable:
+            at.fail("contradictory", f"{where}: weights, KV and reserve exceed the machine")
 
 
 @criterion(SECTION, "min_node_reserve_gib", action="place less on the node that is named")
 def reserve_has_a_floor(at: Reading) -> None:
     """Each reserve is at least the locked number of GiB."""
+    reserves: list[int] = []
     for where, node in at.nodes():
         reserve = at.count(node, "reserve_bytes", where)
         if reserve is not None:
-            at.show(reserve, "bytes")
+            reserves.append(reserve)
+            at.show(min(reserves), "bytes")
             at.at_least(reserve, at.limit * GIB, f"{where}.reserve_bytes")
 
 
@@ -77,24 +86,31 @@ def reserve_has_a_floor(at: Reading) -> None:
 def peak_stays_inside(at: Reading) -> None:
     """Peak scratch is inside the reserve, and what was resident inside the machine."""
     names = ("peak_scratch_bytes", "reserve_bytes", "peak_rss_bytes", "peak_vram_bytes")
+    peaks: list[int] = []
     for where, node in at.nodes():
-        sizes = _bytes(at, node, where, *names, "usable_bytes", "weight_bytes")
+        sizes = _bytes(at, node, where, *names, "usable_bytes", "weight_bytes", "kv_bytes")
         if sizes is None:
             continue
-        scratch, reserve, rss, vram, usable, weights = sizes
-        at.show(scratch, "bytes")
+        scratch, reserve, rss, vram, usable, weights, kv = sizes
+        peaks.append(scratch)
+        at.show(max(peaks), "bytes")
+        at.above_zero(scratch, f"{where}.peak_scratch_bytes")
         at.at_most(scratch, reserve, f"{where}.peak_scratch_bytes")
         if rss + vram > usable:
             at.fail("contradictory", f"{where}: more was resident than the machine has")
         if rss + vram < weights:
             at.fail("not-resident", f"{where}: less was resident than its weights need")
+        if rss + vram > weights + kv + reserve:
+            at.fail(
+                "beyond-reserve", f"{where}: what was resident beside weights and KV exceeds it"
+            )
 
 
 def _never(at: Reading, name: str, code: str, text: str) -> None:
     for where, node in at.nodes():
         found = at.flag(node, name, where)
         if found is not None:
-            at.show(found)
+            at.show(found or bool(at.measured))
         if found:
             at.fail(code, f"{where}: {text}")
 
@@ -105,7 +121,7 @@ def nothing_was_swapped(at: Reading) -> None:
     for where, node in at.nodes():
         found = at.count(node, "swap_bytes", where)
         if found is not None:
-            at.show(found, "bytes")
+            at.show(max(found, at.measured or 0), "bytes")
             if found:
                 at.fail("swapped", f"{where}: {found} bytes were in swap")
 
@@ -126,17 +142,21 @@ def fit_is_not_a_mapping(at: Reading) -> None:
     SECTION, "forbid_double_counted_unified_memory", action="count the one pool of memory once"
 )
 def unified_memory_counts_once(at: Reading) -> None:
-    """A machine with one pool names no GPU memory beside it."""
+    """A machine with one pool names no GPU memory beside it; two pools each hold their own."""
     for where, node in at.nodes():
         unified = at.flag(node, "unified", where)
-        sizes = _bytes(at, node, where, "gpu_bytes", "usable_bytes")
+        names = ("gpu_bytes", "usable_bytes", "peak_rss_bytes", "peak_vram_bytes")
+        sizes = _bytes(at, node, where, *names)
         if unified is None or sizes is None:
             continue
-        at.show(unified)
-        if unified and sizes[0]:
-            at.fail("counted-twice", f"{where}: unified, and {sizes[0]} bytes of GPU beside it")
-        if sizes[0] > sizes[1]:
-            at.fail("contradictory", f"{where}: its GPU has more memory than the machine")
+        gpu, usable, rss, vram = sizes
+        at.show(unified or bool(at.measured))
+        if unified and gpu:
+            at.fail("counted-twice", f"{where}: unified, and {gpu} bytes of GPU beside it")
+        if gpu >= usable:
+            at.fail("contradictory", f"{where}: its GPU has all of the memory of the machine")
+        if not unified and (vram > gpu or rss > usable - gpu):
+            at.fail("wrong-pool", f"{where}: more was resident in a pool than it has")
 
 
 @criterion(SECTION, "aggregate_hard_fit_floor_gib", action="add a machine, each one counted once")
@@ -144,7 +164,8 @@ def machines_reach_the_floor(at: Reading) -> None:
     """Usable memory of all machines together, none of them named twice."""
     hosts = [at.text(node, "host", where) for where, node in at.nodes()]
     sizes = [_bytes(at, node, where, "usable_bytes") for where, node in at.nodes()]
-    for host, count in Counter(one for one in hosts if one is not None).items():
+    names = (one.strip().casefold() for one in hosts if one is not None)
+    for host, count in Counter(names).items():
         if count > 1:
             at.fail("same-host-twice", f"{host} is named {count} times")
     if not sizes or any(one is None for one in sizes):

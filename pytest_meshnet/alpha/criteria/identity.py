@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytest_meshnet.alpha.criteria import criterion
-from pytest_meshnet.alpha.reading import MISSING, Reading
+from pytest_meshnet.alpha.reading import Reading
 
 SECTION = "identity_and_fit"
+PRECISION = 0.001
+"""Share of the artifact that headers take: names, tokenizer and padding are some megabytes."""
+_BLOCK = re.compile(r"blk\.([0-9]{1,6})\.")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 BOUND = (
     "source_repo_id",
     "source_revision",
@@ -35,7 +40,7 @@ def target_is_the_locked_one(at: Reading) -> None:
 
 @criterion(SECTION, "require_exact_revisions", action="pin both revisions and load again")
 def revisions_are_exact(at: Reading) -> None:
-    """Both revisions are the bound commits, on every machine."""
+    """Both revisions are the bound commits on every machine, which says what ran there as well."""
     bound = at.locked.contract.target
     target = at.part(SECTION, "target")
     for name in ("source_revision", "gguf_revision"):
@@ -47,31 +52,38 @@ def revisions_are_exact(at: Reading) -> None:
         found = at.text(node, "gguf_revision", where, told=True)
         if found is not None:
             at.equal(found, bound.gguf_revision, f"{where}.gguf_revision")
+        at.text(node, "backend", where, told=True)
+        patch = at.text(node, "patch_digest", where, told=True)
+        if patch is not None and not _DIGEST.fullmatch(patch):
+            at.fail("no-digest", f"{where}.patch_digest is {patch!r}, expected a SHA-256")
 
 
 @criterion(
     SECTION, "require_all_shard_sha256", action="run `pytest-meshnet artifact verify` on each node"
 )
 def all_files_have_their_digest(at: Reading) -> None:
-    """Every file of every machine is one of the manifest's, and together they are all of them."""
+    """Every machine verified every file of the manifest, and no other."""
     expected = {one.name: (one.size_bytes, one.sha256) for one in at.locked.manifest.shards}
-    seen = set()
+    fewest = len(expected)
     for where, node in at.nodes():
-        for entry in at.items(node, "files", where) or ():
+        entries = at.items(node, "files", where)
+        if entries is None:
+            continue
+        seen = set()
+        for entry in entries:
             name, found = _file(entry)
             if name not in expected:
                 at.fail("unknown-file", f"{where}: {name!r} is no file of the manifest")
-            elif found[0] != expected[name][0]:
-                at.fail("wrong-size", f"{where}: {name} has {found[0]} bytes")
+            elif type(found[0]) is not int or found[0] != expected[name][0]:
+                at.fail("wrong-size", f"{where}: {name} has {found[0]!r} bytes")
             elif found != expected[name]:
                 at.fail("wrong-digest", f"{where}: {name} has the right size and another SHA-256")
             else:
                 seen.add(name)
-    at.show(len(seen), "files")
-    if any(one.code == MISSING for one in at.problems):
-        return
-    for name in sorted(expected.keys() - seen):
-        at.fail("unverified-file", f"no node verified {name}")
+        fewest = min(fewest, len(seen))
+        at.show(fewest, "files on the node with the fewest")
+        for name in sorted(expected.keys() - seen):
+            at.fail("unverified-file", f"{where} did not verify {name}")
 
 
 def _file(entry: Any) -> tuple[str, tuple[Any, Any]]:
@@ -99,6 +111,9 @@ def tensors(at: Reading, part: Mapping[str, Any], name: str, where: str) -> dict
         if not isinstance(tensor, str) or isinstance(size, bool) or not isinstance(size, int):
             at.fail("wrong-type", f"{where}.{name} holds {entry!r}, expected a name and its bytes")
             return None
+        if not 0 < size <= at.locked.manifest.total_bytes:
+            at.fail("impossible-size", f"{where}.{name}: {tensor} cannot have such a size")
+            return None
         if tensor in found:
             at.fail("listed-twice", f"{where}.{name} lists {tensor} twice")
             return None
@@ -113,10 +128,51 @@ def tensors(at: Reading, part: Mapping[str, Any], name: str, where: str) -> dict
     SECTION, "require_per_node_owned_tensor_report", action="have each node list what it owns"
 )
 def every_node_reports_its_tensors(at: Reading) -> None:
-    """Each machine lists the tensors it owns, with their bytes."""
+    """Each machine lists the tensors it owns, with their bytes, and they are of its layers."""
     found = owned(at)
-    if found is not None:
-        at.show(sum(map(len, found.values())), "tensors")
+    if found is None:
+        return
+    at.show(sum(map(len, found.values())), "tensors")
+    last = at.locked.snapshot.architecture.backbone_layers
+    for where, node in at.nodes():
+        layers = span(at, node, where)
+        if layers is None:
+            continue
+        strays = [name for name in found[where] if not _belongs(name, *layers, last)]
+        if strays:
+            at.fail(
+                "other-layers",
+                f"{where} owns {strays[0]} and {len(strays) - 1} more that "
+                f"layers {list(layers)} do not have",
+            )
+
+
+def span(at: Reading, node: Mapping[str, Any], where: str) -> tuple[int, int] | None:
+    """The layers [first, end) of a machine; None, with the reason noted, when they are none."""
+    layers = at.items(node, "layers", where, told=True)
+    if layers is None:
+        return None
+    ends = [one for one in layers if isinstance(one, int) and not isinstance(one, bool)]
+    if len(ends) != 2 or len(layers) != 2 or ends[0] >= ends[1]:
+        at.fail("wrong-type", f"{where}.layers is {list(layers)}, expected [first, end]")
+        return None
+    return ends[0], ends[1]
+
+
+def layer_of(tensor: str) -> int | None:
+    """The layer that a tensor of the GGUF artifact belongs to, None for one outside the layers."""
+    found = _BLOCK.match(tensor)
+    return int(found[1]) if found else None
+
+
+def _belongs(tensor: str, first: int, end: int, last: int) -> bool:
+    """Whether the Shard of these layers owns a tensor; NextN tensors are the tail's or nobody's."""
+    layer = layer_of(tensor)
+    if layer is not None:
+        return end == last if layer >= last else first <= layer < end
+    if tensor.startswith("token_embd"):
+        return first == 0
+    return end == last or not tensor.startswith("output")
 
 
 @criterion(
@@ -131,8 +187,7 @@ def union_is_the_inventory(at: Reading) -> None:
     excluded = at.items(part, "excluded", "inventory")
     if reports is None or inventory is None or excluded is None:
         return
-    if sum(inventory.values()) > at.locked.manifest.total_bytes:
-        at.fail("contradictory", "the inventory holds more bytes than the artifact")
+    _check_inventory(at, inventory, excluded)
     union = {name: size for report in reports.values() for name, size in report.items()}
     wanted = inventory.keys() - set(map(str, excluded))
     at.show(len(union), "tensors")
@@ -144,6 +199,21 @@ def union_is_the_inventory(at: Reading) -> None:
         for name in sorted(report.keys() & wanted):
             if report[name] != inventory[name]:
                 at.fail("wrong-size", f"{where}: {name} has {report[name]} bytes")
+
+
+def _check_inventory(at: Reading, inventory: Mapping[str, int], excluded: Sequence[Any]) -> None:
+    """The inventory is all of the artifact, and what is left out of it is NextN alone."""
+    whole, held = at.locked.manifest.total_bytes, sum(inventory.values())
+    if not (1 - PRECISION) * whole <= held <= whole:
+        at.fail("contradictory", f"the inventory holds {held} bytes of the artifact's {whole}")
+    last = at.locked.snapshot.architecture.backbone_layers
+    absent = sorted(set(range(last)) - {layer_of(name) for name in inventory})
+    if absent:
+        at.fail("layers-missing", f"the inventory has no tensor of the layers {absent}")
+    for name in excluded:
+        layer = layer_of(name) if isinstance(name, str) and name in inventory else None
+        if layer is None or layer < last:
+            at.fail("not-nextn", f"{name!r} is excluded and no NextN tensor of the inventory")
 
 
 @criterion(SECTION, "max_unintended_tensor_overlap", action="give each tensor to exactly one node")

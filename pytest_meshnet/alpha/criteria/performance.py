@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from statistics import median
+from typing import Any
 
 from pytest_meshnet.alpha.criteria import criterion
 from pytest_meshnet.alpha.reading import MISSING, NOT_MEASURED, Reading
@@ -13,13 +15,20 @@ SPEED = (
     "max_ttft_seconds_at_4096_prompt",
     "max_unexplained_stall_seconds",
 )
+_MAY_BE_ZERO = frozenset({"queue", "vram"})
+"""Nothing else that a stage tells can be zero while it serves."""
 _ROUNDING = 0.01
 """A rate written with a few digits may be off by this share from its tokens and seconds."""
 
 
 def _rates(at: Reading) -> list[float] | None:
-    """Every decode rate in tokens a second, each checked against its own tokens and time."""
-    found = []
+    """Every decode rate in tokens a second, each checked against its own tokens and time.
+
+    A rate is never better than tokens by seconds, and a run shorter than the least output of an
+    answer is none. One of the runs is the target run.
+    """
+    found, lengths = [], set()
+    least = at.locked_number("target_run", "min_output_tokens_with_natural_eos") - 1
     runs = at.parts(SECTION, "decode")
     for number, run in enumerate(runs):
         where = f"decode[{number}]"
@@ -33,7 +42,13 @@ def _rates(at: Reading) -> list[float] | None:
             text = f"{rate} tokens/s for {tokens} tokens in {seconds} s"
             at.fail("contradictory", f"{where}: {text}")
             continue
-        found.append(float(rate))
+        if tokens < least:
+            at.fail("too-short", f"{where}: {tokens} tokens are no answer, {least} at least are")
+        lengths |= {tokens, tokens + 1}
+        found.append(min(float(rate), tokens / seconds))
+    output = at.count(at.part("target_run"), "output_tokens", "target_run", told=True)
+    if found and output is not None and output not in lengths:
+        at.fail("not-the-run", f"no decode run has the {output} tokens of the target run")
     return found if found and len(found) == len(runs) else None
 
 
@@ -56,6 +71,7 @@ def first_token_comes_in_time(at: Reading) -> None:
         at.equal(tokens, at.locked_number("target_run", "prompt_lane_tokens"), "ttft_prompt_tokens")
     if ttft is not None:
         at.show(ttft, "s")
+        at.above_zero(ttft, "ttft_seconds")
         at.at_most(ttft, at.limit, "ttft_seconds")
 
 
@@ -85,16 +101,56 @@ def warmups_are_as_locked(at: Reading) -> None:
 )
 def every_stage_tells(at: Reading) -> None:
     """One stage for every machine, and each kind of telemetry measured on it."""
-    stages = {str(one.get("host")): one for one in at.parts(SECTION, "stages")}
+    listed = at.parts(SECTION, "stages")
+    stages = {str(one.get("host")): one for one in listed}
+    if len(stages) < len(listed):
+        at.fail("listed-twice", "a machine has two stages")
     names = at.threshold if isinstance(at.threshold, tuple) else ()
     for where, node in at.nodes():
         host = at.text(node, "host", where)
         if host is not None and host not in stages:
             at.fail("silent-stage", f"no telemetry of {host}")
     for host, stage in stages.items():
-        for name in names:
-            at.number(stage, name, f"stages.{host}", told=True)
+        where = f"stages.{host}"
+        found = {name: at.number(stage, name, where, told=True) for name in names}
+        for name, value in found.items():
+            if value is not None and name not in _MAY_BE_ZERO:
+                at.above_zero(value, f"{where}.{name}")
+        _check_stage(at, stage, where, found)
+    _check_steps(at, list(stages.values()))
     at.show(len(stages), "stages")
+
+
+def _check_stage(
+    at: Reading, stage: Mapping[str, Any], where: str, found: Mapping[str, float | None]
+) -> None:
+    """What is told of a stage beside the locked kinds: pressure on KV, the slow steps, errors."""
+    pressure = at.number(stage, "kv_pressure", where, told=True)
+    slow = at.number(stage, "seam_latency_p95", where, told=True)
+    errors = at.count(stage, "errors", where, told=True)
+    if pressure is not None and pressure > 1:
+        at.fail("contradictory", f"{where}.kv_pressure is {pressure:g}, a share of at most 1")
+    if stage.get("energy_joules") is not None:
+        at.number(stage, "energy_joules", where, told=True)
+    median_latency = found.get("seam_latency")
+    if slow is not None and median_latency is not None and slow < median_latency:
+        at.fail("contradictory", f"{where}: the 95th percentile of the seam is below its median")
+    if errors:
+        at.fail("errors", f"{where} counted {errors} errors")
+
+
+def _check_steps(at: Reading, stages: Sequence[Mapping[str, Any]]) -> None:
+    """One after the other, the stages compute no longer than the mean decode step took."""
+    computed = [at.number(one, "compute", "stages", told=True) for one in stages]
+    runs = at.parts(SECTION, "decode")
+    times = [
+        (at.number(run, "tokens", "decode"), at.number(run, "seconds", "decode")) for run in runs
+    ]
+    steps = [seconds / tokens for tokens, seconds in times if tokens and seconds is not None]
+    spent = sum(one for one in computed if one is not None)
+    if steps and spent > max(steps) * (1 + _ROUNDING):
+        text = f"the stages compute {spent:g} s a step, and a step took {max(steps):g} s"
+        at.fail("contradictory", text)
 
 
 @criterion(
@@ -133,5 +189,7 @@ def result_is_labelled(at: Reading) -> None:
     if topology is not None:
         at.show(topology)
     machines = {one for one in used if one is not None}
-    if named is not None and {str(one) for one in named} != machines:
+    if named is not None and (
+        not all(isinstance(one, str) for one in named) or set(named) != machines
+    ):
         at.fail("other-hardware", f"labelled {list(named)}, measured on {sorted(machines)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pytest_meshnet.alpha.criteria import criterion
+from pytest_meshnet.alpha.criteria.identity import span
 from pytest_meshnet.alpha.reading import MISSING, Reading
 
 SECTION = "reliability"
@@ -36,12 +37,19 @@ def starts_were_clean(at: Reading) -> None:
     action="look for who still holds the cancelled request's memory",
 )
 def cancellation_gives_back(at: Reading) -> None:
-    """In prefill and in decode: sessions, buffers and KV are back where they were."""
+    """In prefill and in decode: sessions, buffers and KV are back where they were.
+
+    A session with buffers and KV was there in between: what was never held cannot be given back.
+    """
     for phase in ("prefill", "decode"):
         part, where = at.part(SECTION, "cancellation", phase), f"cancellation.{phase}"
         for name in ("sessions", "buffer_bytes", "kv_bytes"):
-            before = at.count(part, f"{name}_before", where, told=True)
-            after = at.count(part, f"{name}_after", where, told=True)
+            before, held, after = (
+                at.count(part, f"{name}_{when}", where, told=True)
+                for when in ("before", "during", "after")
+            )
+            if before is not None and held is not None and held <= before:
+                at.fail("nothing-held", f"{where}: the request to cancel held no {name}")
             if before is not None and after is not None and after > before:
                 at.fail("not-released", f"{where}: {after - before} {name} were not given back")
     at.show(not at.problems)
@@ -102,6 +110,8 @@ def replayed_steps_change_nothing(at: Reading) -> None:
     after = at.count(part, "past_len_after", where)
     if tried == 0:
         at.fail("not-tried", "no step was replayed")
+    if before == 0:
+        at.fail("nothing-held", "the session that was replayed to had no length")
     if tried is not None and duplicates is not None:
         at.show(duplicates, "duplicates")
         if duplicates != tried:
@@ -137,20 +147,21 @@ def workers_were_real(at: Reading) -> None:
     SECTION, "layer_reduced_fixtures_satisfy_alpha", action="run all layers of the real artifact"
 )
 def no_layer_was_left_out(at: Reading) -> None:
-    """The machines' layers follow on each other from first to last."""
+    """The machines' layers follow on each other from first to last, and their roles say so."""
     for where, kind in _kinds(at).items():
         if kind == REDUCED:
             at.fail(REDUCED, f"{where} served a model with fewer layers")
     ranges = []
+    last = at.locked.snapshot.architecture.backbone_layers
     for where, node in at.nodes():
-        layers = at.items(node, "layers", where, told=True)
+        layers = span(at, node, where)
+        role = at.text(node, "role", where, told=True)
         if layers is None:
             continue
-        ends = [one for one in layers if isinstance(one, int) and not isinstance(one, bool)]
-        if len(ends) != 2 or len(layers) != 2 or ends[0] >= ends[1]:
-            at.fail("wrong-type", f"{where}.layers is {list(layers)}, expected [first, end]")
-            continue
-        ranges.append((ends[0], ends[1]))
+        ranges.append(layers)
+        expected = "head" if layers[0] == 0 else "tail" if layers[1] == last else "middle"
+        if role is not None and role != expected:
+            at.fail("other-role", f"{where}.role is {role!r}, its layers make it the {expected}")
     if any(one.code == MISSING for one in at.problems):
         return
     at_layer = 0
@@ -159,5 +170,5 @@ def no_layer_was_left_out(at: Reading) -> None:
             word = "twice" if first < at_layer else "nowhere"
             at.fail("gap-or-overlap", f"layer {min(first, at_layer)} is served {word}")
         at_layer = max(at_layer, end)
-    if at_layer != at.locked.snapshot.architecture.backbone_layers:
+    if at_layer != last:
         at.fail("layers-missing", f"the machines serve {at_layer} layers")

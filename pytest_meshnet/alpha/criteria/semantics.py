@@ -8,6 +8,7 @@ from pytest_meshnet.alpha.reading import Reading
 SECTION = "semantic_correctness"
 GRAPH = "run the target with graph counters on"
 PARITY = "run acceptance/parity on the route and look at the first cut that differs"
+FIRST_TURN = "<|user|>"
 KINDS = (
     "artifact",
     "tokenizer",
@@ -74,9 +75,11 @@ def marker_was_rendered(at: Reading) -> None:
     """The text that the model saw holds the marker; what the request asked for proves nothing."""
     found = at.text(at.part(SECTION), "rendered_template", SECTION)
     if found is not None:
-        at.show(str(at.threshold) in found)
-        if str(at.threshold) not in found:
-            at.fail("no-marker", f"the rendered template does not hold {at.threshold!r}")
+        # Behind the first turn of the user the marker would be the user's own words.
+        before, _, _ = found.partition(FIRST_TURN)
+        at.show(str(at.threshold) in before)
+        if str(at.threshold) not in before:
+            at.fail("no-marker", f"{at.threshold!r} is not before the first {FIRST_TURN}")
 
 
 @criterion(SECTION, "f32_seam_fixture_exact_match_tokens", action=PARITY)
@@ -132,6 +135,8 @@ def every_number_was_finite(at: Reading) -> None:
         at.fail("nothing-checked", "no tensor was checked for numbers that are not finite")
     if found is not None:
         at.show(found, "tensors")
+        if checked is not None and found > checked:
+            at.fail("contradictory", f"{found} of {checked} tensors were not finite")
         if found:
             at.fail("nonfinite", f"{found} tensors held numbers that are not finite")
 
@@ -143,8 +148,9 @@ def every_number_was_finite(at: Reading) -> None:
 )
 def every_mismatch_was_refused(at: Reading) -> None:
     """One handshake of each kind was tried with something else, and was refused."""
-    handshakes = at.part(SECTION, "handshakes")
+    refused = 0
     for kind in KINDS:
-        part = handshakes.get(kind)
-        at.all_refused(part if isinstance(part, dict) else {}, f"handshakes.{kind}")
-    at.show(len(KINDS), "kinds")
+        known = len(at.problems)
+        at.all_refused(at.part(SECTION, "handshakes", kind), f"handshakes.{kind}")
+        refused += len(at.problems) == known
+    at.show(refused, "kinds refused")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
@@ -13,11 +14,12 @@ SECTION = "storage"
 
 @criterion(SECTION, "mounted_storage_only", action="move the artifact to a mounted drive")
 def artifact_lies_on_a_mount(at: Reading) -> None:
-    """Every file was read from a mounted drive."""
+    """Every file that a machine verified was read from a mounted drive."""
+    _check_listed(at)
     for number, entry in enumerate(at.parts(SECTION, "artifacts")):
         found = at.flag(entry, "mounted", f"artifacts[{number}]")
         if found is not None:
-            at.show(found)
+            at.show(found and at.measured is not False)
         if found is False:
             at.fail("not-mounted", f"artifacts[{number}] lies on no mounted drive")
 
@@ -25,6 +27,7 @@ def artifact_lies_on_a_mount(at: Reading) -> None:
 @criterion(SECTION, "forbidden_path_prefixes", action="move the artifact away from there")
 def artifact_lies_nowhere_forbidden(at: Reading) -> None:
     """No path, with its links resolved, is below a forbidden one."""
+    _check_listed(at)
     prefixes = at.threshold if isinstance(at.threshold, tuple) else ()
     for number, entry in enumerate(at.parts(SECTION, "artifacts")):
         where = f"artifacts[{number}]"
@@ -33,11 +36,31 @@ def artifact_lies_nowhere_forbidden(at: Reading) -> None:
             continue
         at.show(path)
         pure = PurePosixPath(path)
-        if not pure.is_absolute() or ".." in pure.parts:
+        # Two slashes at the front are another root than one.
+        if pure.root != "/" or ".." in pure.parts:
             at.fail("not-resolved", f"{where}: {path} is not a resolved path")
         for prefix in prefixes:
             if pure.is_relative_to(prefix):
                 at.fail("forbidden-path", f"{where}: {path} is below {prefix}")
+
+
+def _check_listed(at: Reading) -> None:
+    """Each machine's copy of each file has its place among the artifacts.
+
+    A store that names files by their content resolves to the SHA-256.
+    """
+    places = Counter(
+        PurePosixPath(path).name
+        for entry in at.parts(SECTION, "artifacts")
+        if isinstance(path := at.claim(entry, "resolved_path", "artifacts"), str)
+    )
+    machines = len(list(at.nodes()))
+    if at.problems:
+        return
+    for one in at.locked.manifest.shards:
+        found = places[PurePosixPath(one.name).name] + places[one.sha256]
+        if found < machines:
+            at.fail("unlisted-file", f"{found} of {machines} places of {one.name} are told")
 
 
 _SCANS = {
@@ -62,6 +85,6 @@ def logs_give_nothing_away(at: Reading) -> None:
         if files == 0:
             at.fail("nothing-scanned", f"no log of {host} was scanned")
         if hits is not None:
-            at.show(hits, "lines")
+            at.show(hits + (at.measured or 0), "lines")
             if hits:
                 at.fail("found-in-logs", f"{hits} lines of {host}'s logs hold a {what}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,11 +25,16 @@ _SETTINGS = {
 
 @criterion(SECTION, *_SETTINGS, action=AGAIN)
 def setting_is_the_locked_one(at: Reading) -> None:
-    """The run had this setting, read back from what ran."""
+    """The run had this setting, read back from what ran, and no machine held KV in another way."""
     found = at.claim(at.part(SECTION), _SETTINGS[at.key], SECTION, told=True)
     if found is not None:
         at.show(found)
         at.equal(found, at.threshold, f"{SECTION}.{_SETTINGS[at.key]}")
+    if at.key == "kv_dtype":
+        for where, node in at.nodes():
+            recipe = at.text(node, "kv_recipe", where, told=True)
+            if recipe is not None and str(at.threshold) not in re.split(r"[^\w.]+", recipe):
+                at.fail("other-recipe", f"{where}.kv_recipe is {recipe!r}, without {at.threshold}")
 
 
 def _output(at: Reading) -> tuple[int, str] | None:
@@ -112,18 +118,33 @@ def link_rate_is_known(at: Reading) -> None:
     SECTION, "require_sentinels", action="run the sentinel that is named and keep its output"
 )
 def sentinels_were_answered(at: Reading) -> None:
-    """Each sentinel has its raw prompt and output among the attachments, and parsed."""
-    attached = {one.get("sha256") for one in at.record.get("attachments", ())}
+    """Each sentinel has a raw prompt and output of its own among the attachments, and parsed."""
+    attached = {
+        one.get("sha256"): one.get("size")
+        for one in at.record.get("attachments", ())
+        if isinstance(one, Mapping)
+    }
     names = at.threshold if isinstance(at.threshold, tuple) else ()
+    seen: set[str] = set()
+    answered = 0
     for name in names:
+        known = len(at.problems)
         sentinel, where = at.part(SECTION, "sentinels", name), f"sentinels.{name}"
         if at.flag(sentinel, "parsed", where) is False:
             at.fail("unparsed", f"the output of {name} did not parse")
         for kind in ("prompt_sha256", "output_sha256"):
             digest = at.text(sentinel, kind, where)
-            if digest is not None and digest not in attached:
+            if digest is None:
+                continue
+            if digest not in attached:
                 at.fail("not-attached", f"{where}.{kind} names no attachment of the record")
-    at.show(len(names), "sentinels")
+            elif not attached[digest]:
+                at.fail("empty", f"{where}.{kind} names an empty attachment")
+            if digest in seen:
+                at.fail("shared", f"{where}.{kind} is a text that another claim names too")
+            seen.add(digest)
+        answered += len(at.problems) == known
+    at.show(answered, "sentinels")
 
 
 @criterion(
@@ -140,23 +161,29 @@ def response_has_its_fields(at: Reading) -> None:
     for name, value in found.items():
         if value is not None and not value:
             at.fail("empty", f"response.{name} is empty")
+        elif name != "usage" and value is not None and not isinstance(value, str):
+            at.fail("wrong-type", f"response.{name} is {value!r}, expected a text")
     usage = found.get("usage")
-    if usage:
+    if usage is not None:
         _check_usage(at, usage)
     reason = at.text(at.part(SECTION), "finish_reason", SECTION, told=True)
-    if found.get("finish_reason") and reason is not None:
+    if found.get("finish_reason") is not None and reason is not None:
         at.equal(found["finish_reason"], reason, "response.finish_reason")
 
 
 def _check_usage(at: Reading, usage: Any) -> None:
     names = ("prompt_tokens", "completion_tokens", "total_tokens")
     counts = [usage.get(name) if isinstance(usage, Mapping) else None for name in names]
-    numbers = [at.as_number(one, f"usage.{name}") for name, one in zip(names, counts, strict=True)]
+    numbers = [at.as_count(one, f"usage.{name}") for name, one in zip(names, counts, strict=True)]
     if any(one is None for one in numbers):
         return
     prompt, completion, total = (one for one in numbers if one is not None)
     if prompt + completion != total:
         at.fail("contradictory", f"usage: {prompt} + {completion} tokens are not {total}")
-    produced = at.count(at.part(SECTION), "output_tokens", SECTION, told=True)
-    if produced is not None and produced != completion:
-        at.fail("contradictory", f"usage counts {completion} tokens, {produced} came out")
+    for name, counted in (("prompt_tokens", prompt), ("output_tokens", completion)):
+        told = at.count(at.part(SECTION), name, SECTION, told=True)
+        if told is not None and told != counted:
+            at.fail("contradictory", f"usage counts {counted} tokens, {SECTION}.{name} is {told}")
+    context = at.locked_number(SECTION, "context_tokens")
+    if total > context:
+        at.fail("beyond-context", f"usage: {total} tokens do not fit a context of {context}")

@@ -1,37 +1,30 @@
 """How each criterion is broken: a path into the record, what is written there, the code expected.
 
-`everything` adds to every listed break what can happen to any claim: it is absent, or configured
-and not measured; and to every number that it is negative, a boolean or not finite.
+A star in a path stands for every entry of a list. `breaking` adds what can happen to any claim.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from pytest_meshnet.alpha.reading import GIB
 
+from .complete import FILES, claims
+
 NODE = "identity_and_fit/nodes/1"
-GONE, TOLD = object(), object()
-
-
-@dataclass(frozen=True)
-class Break:
-    criterion: str
-    path: str
-    value: Any
-    code: str
-
-    @property
-    def id(self) -> str:
-        return f"{self.criterion}-{self.code}-{self.path.rpartition('/')[2]}"
 
 
 FIT, SEM, RUN = "identity_and_fit", "semantic_correctness", "target_run"
 PERF, REL, STORE = "performance", "reliability", "storage"
 HUGE = 2**45
+PROMPT = hashlib.sha256(FILES["coding-prompt.txt"]).hexdigest()
+# Each rate is within its rounding of tokens by seconds, which are below the floor.
+SLOW = [claims(tokens_per_second=0.5, tokens=512, seconds=1030.0)] * 2
+SHORT = [claims(tokens_per_second=900.0, tokens=1, seconds=0.001)]
+ALMOST = claims(tokens_per_second=0.8, tokens=126, seconds=157.5)
+ONE_FILE = [claims(resolved_path="/mnt/models/part-1.gguf", mounted=True)]
 
 LISTED: dict[str, list[tuple[str, Any, str]]] = {
     "target.source_repo_id": [(f"{FIT}/target/source_repo_id", "a/b", "differs")],
@@ -49,27 +42,43 @@ LISTED: dict[str, list[tuple[str, Any, str]]] = {
     ],
     "target.reasoning_effort": [(f"{FIT}/target/reasoning_effort", "high", "differs")],
     f"{FIT}.require_exact_revisions": [
+        (f"{NODE}/backend", "", "wrong-type"),
+        (f"{NODE}/patch_digest", "none", "no-digest"),
         (f"{FIT}/target/source_revision", "main", "differs"),
         (f"{NODE}/gguf_revision", "ab" * 20, "differs"),
         (f"{NODE}/gguf_revision", 7, "wrong-type"),
     ],
     f"{FIT}.require_all_shard_sha256": [
+        (f"{NODE}/files/value/0/size_bytes", 1.0, "wrong-size"),
+        (f"{NODE}/files", [], "unverified-file"),
         (f"{NODE}/files/value/0/sha256", "00" * 32, "wrong-digest"),
         (f"{NODE}/files/value/0/size_bytes", 1, "wrong-size"),
         (f"{NODE}/files/value/0/name", "other.gguf", "unknown-file"),
         (f"{FIT}/nodes/*/files", [], "unverified-file"),
     ],
     f"{FIT}.require_per_node_owned_tensor_report": [
+        (f"{NODE}/owned/value/0/bytes", 0, "impossible-size"),
+        (f"{NODE}/owned/value/0/bytes", -1, "impossible-size"),
+        (f"{NODE}/owned/value/0/bytes", True, "wrong-type"),
+        (f"{NODE}/owned/value/0/name", "blk.2.attn.weight", "other-layers"),
+        (f"{NODE}/owned/value/0/name", "token_embd.weight", "other-layers"),
+        (f"{NODE}/owned/value/0/name", "output_norm.weight", "other-layers"),
+        (f"{NODE}/owned/value/0/name", "blk.78.nextn.weight", "other-layers"),
         (f"{NODE}/owned", [], "empty"),
         (f"{NODE}/owned/value/0/bytes", "many", "wrong-type"),
         (f"{NODE}/owned/value/1/name", "blk.16.attn.weight", "listed-twice"),
     ],
     f"{FIT}.require_owned_tensor_union_equals_inventory": [
+        (f"{FIT}/inventory/tensors/value/0/bytes", 1, "contradictory"),
+        (f"{FIT}/inventory/tensors/value/*/name", "blk.0.weight", "listed-twice"),
+        (f"{FIT}/inventory/excluded", ["blk.3.attn.weight"], "not-nextn"),
+        (f"{FIT}/inventory/excluded", [3], "not-nextn"),
+        (f"{FIT}/inventory/excluded", ["blk.78.unheard"], "not-nextn"),
         (f"{NODE}/owned/value/0/name", "blk.99.weight", "foreign-tensor"),
         (f"{NODE}/owned/value/0/name", "blk.98.weight", "unowned-tensor"),
         (f"{NODE}/owned/value/0/bytes", 1, "wrong-size"),
         (f"{FIT}/inventory/excluded", ["blk.3.attn.weight"], "foreign-tensor"),
-        (f"{FIT}/inventory/tensors/value/0/bytes", HUGE, "contradictory"),
+        (f"{FIT}/inventory/tensors/value/0/bytes", HUGE, "impossible-size"),
     ],
     f"{FIT}.max_unintended_tensor_overlap": [
         (f"{NODE}/owned/value/0/name", "blk.0.attn.weight", "overlap")
@@ -78,11 +87,15 @@ LISTED: dict[str, list[tuple[str, Any, str]]] = {
         (f"{NODE}/usable_bytes", 512 * GIB, "one-node-suffices")
     ],
     f"{FIT}.min_node_reserve_fraction": [
+        (f"{NODE}/reserve_bytes", 23 * GIB, "contradictory"),
+        (f"{NODE}/usable_bytes", 0, "contradictory"),
         (f"{NODE}/reserve_bytes", 12 * GIB, "too-low"),
         (f"{NODE}/kv_bytes", 20 * GIB, "over-budget"),
     ],
     f"{FIT}.min_node_reserve_gib": [(f"{NODE}/reserve_bytes", 7 * GIB, "too-low")],
     f"{FIT}.require_measured_peak_scratch_inside_reserve": [
+        (f"{NODE}/peak_scratch_bytes", 0, "zero"),
+        (f"{NODE}/peak_vram_bytes", 14 * GIB, "beyond-reserve"),
         (f"{NODE}/peak_scratch_bytes", 14 * GIB, "too-high"),
         (f"{NODE}/peak_rss_bytes", 65 * GIB, "contradictory"),
         (f"{NODE}/peak_rss_bytes", GIB, "not-resident"),
@@ -97,10 +110,14 @@ LISTED: dict[str, list[tuple[str, Any, str]]] = {
         (f"{NODE}/mmap_only", "no", "wrong-type"),
     ],
     f"{FIT}.forbid_double_counted_unified_memory": [
+        (f"{NODE}/peak_vram_bytes", 13 * GIB, "wrong-pool"),
+        (f"{NODE}/peak_rss_bytes", 53 * GIB, "wrong-pool"),
+        (f"{NODE}/gpu_bytes", 64 * GIB, "contradictory"),
         (f"{NODE}/unified", True, "counted-twice"),
         (f"{NODE}/gpu_bytes", 65 * GIB, "contradictory"),
     ],
     f"{FIT}.aggregate_hard_fit_floor_gib": [
+        (f"{NODE}/host", " ADA", "same-host-twice"),
         (f"{FIT}/nodes/*/usable_bytes", 44 * GIB, "too-low"),
         (f"{NODE}/host", "ada", "same-host-twice"),
     ],
@@ -125,6 +142,12 @@ LISTED: dict[str, list[tuple[str, Any, str]]] = {
         (f"{SEM}/graph/dense_attention_fallbacks", 1, "dense-fallback")
     ],
     f"{SEM}.require_rendered_reasoning_effort_marker": [
+        (
+            f"{SEM}/rendered_template",
+            "<sop><|user|>Say <|system|>Reasoning Effort: Max",
+            "no-marker",
+        ),
+        (f"{SEM}/rendered_template", ["<|system|>Reasoning Effort: Max"], "wrong-type"),
         (f"{SEM}/rendered_template", "<|system|>Reasoning Effort: High", "no-marker"),
         (f"{SEM}/rendered_template", " ", "wrong-type"),
     ],
@@ -144,6 +167,7 @@ LISTED: dict[str, list[tuple[str, Any, str]]] = {
         (f"{SEM}/production_seam/mean_cosine_similarity", 1.01, "contradictory"),
     ],
     f"{SEM}.forbid_nonfinite_tensors": [
+        (f"{SEM}/production_seam/nonfinite_tensors", 901, "contradictory"),
         (f"{SEM}/production_seam/nonfinite_tensors", 1, "nonfinite"),
         (f"{SEM}/production_seam/tensors_checked", 0, "nothing-checked"),
     ],
@@ -153,7 +177,11 @@ LISTED: dict[str, list[tuple[str, Any, str]]] = {
         (f"{SEM}/handshakes/patch/tried", 0, "not-tried"),
     ],
     f"{RUN}.context_tokens": [(f"{RUN}/context_tokens", 8192, "differs")],
-    f"{RUN}.kv_dtype": [(f"{RUN}/kv_dtype", "F16", "differs")],
+    f"{RUN}.kv_dtype": [
+        (f"{NODE}/kv_recipe", "F16", "other-recipe"),
+        (f"{NODE}/kv_recipe", "IQ8_0x", "other-recipe"),
+        (f"{RUN}/kv_dtype", "F16", "differs"),
+    ],
     f"{RUN}.concurrency": [
         (f"{RUN}/concurrency", 2, "differs"),
         (f"{RUN}/concurrency", True, "differs"),
@@ -172,10 +200,31 @@ LISTED: dict[str, list[tuple[str, Any, str]]] = {
     f"{RUN}.min_link_rate_gbps": [(f"{RUN}/links/1/rate_gbps", 2.4, "too-low")],
     f"{RUN}.recommended_link_rate_gbps": [(f"{RUN}/links/1/rate_gbps", "fast", "not-a-number")],
     f"{RUN}.require_sentinels": [
+        (f"{RUN}/sentinels/coding/parsed", 1, "wrong-type"),
+        (f"{RUN}/sentinels/multi_step_reasoning/output_sha256", PROMPT, "shared"),
+        (f"{RUN}/sentinels/coding/output_sha256", PROMPT, "shared"),
+        ("attachments/0/size", 0, "empty"),
         (f"{RUN}/sentinels/coding/parsed", False, "unparsed"),
         (f"{RUN}/sentinels/multi_step_reasoning/output_sha256", "ab" * 32, "not-attached"),
     ],
     f"{RUN}.require_openai_compatible_response_fields": [
+        (f"{RUN}/response/model", ["glm"], "wrong-type"),
+        (f"{RUN}/response/model", 5, "wrong-type"),
+        (f"{RUN}/response/usage", [], "empty"),
+        (f"{RUN}/response/usage", "many", "not-a-number"),
+        (f"{RUN}/response/usage/value/prompt_tokens", 4096.0, "not-a-number"),
+        (f"{RUN}/response/usage/value/prompt_tokens", math.nan, "not-finite"),
+        (f"{RUN}/response/usage/value/completion_tokens", "512", "not-a-number"),
+        (
+            f"{RUN}/response/usage",
+            {"prompt_tokens": 12, "completion_tokens": 512, "total_tokens": 524},
+            "contradictory",
+        ),
+        (
+            f"{RUN}/response/usage",
+            {"prompt_tokens": 16000, "completion_tokens": 512, "total_tokens": 16512},
+            "beyond-context",
+        ),
         (f"{RUN}/response/model", "", "empty"),
         (f"{RUN}/response/finish_reason", "stop", "differs"),
         (f"{RUN}/response/usage/value/total_tokens", 4609, "contradictory"),
@@ -183,10 +232,15 @@ LISTED: dict[str, list[tuple[str, Any, str]]] = {
         (f"{RUN}/output_tokens", 600, "contradictory"),
     ],
     f"{PERF}.min_median_decode_tokens_per_second": [
+        (f"{PERF}/decode/1", ALMOST, "too-short"),
+        (f"{RUN}/output_tokens", 600, "not-the-run"),
+        (f"{PERF}/decode", SLOW, "too-low"),
+        (f"{PERF}/decode", SHORT, "too-short"),
         (f"{PERF}/decode/1/tokens_per_second", 5.0, "contradictory"),
         (f"{PERF}/decode/1/seconds", 0.0, "contradictory"),
     ],
     f"{PERF}.max_ttft_seconds_at_4096_prompt": [
+        (f"{PERF}/ttft_seconds", 0, "zero"),
         (f"{PERF}/ttft_seconds", 600.5, "too-high"),
         (f"{PERF}/ttft_prompt_tokens", 128, "differs"),
     ],
@@ -198,14 +252,25 @@ LISTED: dict[str, list[tuple[str, Any, str]]] = {
     ],
     f"{PERF}.warmups": [(f"{PERF}/warmups", 0, "differs")],
     f"{PERF}.require_per_stage_telemetry": [
+        (f"{PERF}/stages/1/compute", 0, "zero"),
+        (f"{PERF}/stages/1/rss", 0.0, "zero"),
+        (f"{PERF}/stages/1/seam_bytes", 0, "zero"),
+        (f"{PERF}/stages/1/compute", 0.9, "contradictory"),
+        (f"{PERF}/stages/1/kv_pressure", 1.2, "contradictory"),
+        (f"{PERF}/stages/1/seam_latency_p95", 0.0005, "contradictory"),
+        (f"{PERF}/stages/1/errors", 3, "errors"),
+        (f"{PERF}/stages/1/host", "ada", "listed-twice"),
         (f"{PERF}/stages/1/vram", "none", "not-a-number"),
         (f"{PERF}/stages/1/host", "ada", "silent-stage"),
     ],
     f"{PERF}.quality_pass_with_speed_fail_verdict": [
+        (f"{PERF}/decode", SLOW, "speed-failed"),
         (f"{PERF}/ttft_seconds", 601.0, "speed-failed"),
         (f"{PERF}/unexplained_gaps_seconds", [70.0], "speed-failed"),
     ],
     f"{PERF}.forbid_generalising_results_to_other_hardware": [
+        ("labels/hardware", [], "other-hardware"),
+        ("labels/hardware", [7], "other-hardware"),
         ("labels/hardware", ["any PC"], "other-hardware"),
         ("labels/topology", "", "wrong-type"),
     ],
@@ -214,6 +279,9 @@ LISTED: dict[str, list[tuple[str, Any, str]]] = {
         (f"{REL}/cold_starts/0/residue", 1, "residue"),
     ],
     f"{REL}.require_cancellation_releases_buffers_and_kv": [
+        (f"{REL}/cancellation/prefill/kv_bytes_during", 0, "nothing-held"),
+        (f"{REL}/cancellation/decode/sessions_during", 0, "nothing-held"),
+        (f"{REL}/cancellation/decode/buffer_bytes_during", 4096, "nothing-held"),
         (f"{REL}/cancellation/prefill/kv_bytes_after", 4096, "not-released"),
         (f"{REL}/cancellation/decode/buffer_bytes_after", 4097, "not-released"),
         (f"{REL}/cancellation/decode/sessions_after", 1, "not-released"),
@@ -233,25 +301,40 @@ LISTED: dict[str, list[tuple[str, Any, str]]] = {
         (f"{REL}/stale_epoch/tried", 0, "not-tried"),
     ],
     f"{REL}.require_reject_duplicate_step_id": [
+        (f"{REL}/replayed_step/past_len_before", 0, "nothing-held"),
+        (f"{REL}/replayed_step/duplicates", 2, "applied-again"),
         (f"{REL}/replayed_step/past_len_after", 41, "length-moved"),
         (f"{REL}/replayed_step/duplicates", 0, "applied-again"),
         (f"{REL}/replayed_step/tried", 0, "not-tried"),
     ],
     f"{REL}.synthetic_workers_satisfy_alpha": [
+        ("synthetic", 0, "synthetic"),
+        ("synthetic", None, "synthetic"),
+        (f"{NODE}/worker_kind", "Whole", "unknown-kind"),
         (f"{NODE}/worker_kind", "synthetic", "synthetic"),
         (f"{NODE}/worker_kind", "pass-through", "pass-through"),
         (f"{NODE}/worker_kind", "zero-layer", "zero-layer"),
         (f"{NODE}/worker_kind", "normal", "unknown-kind"),
     ],
     f"{REL}.layer_reduced_fixtures_satisfy_alpha": [
+        (f"{NODE}/role", "head", "other-role"),
+        (f"{NODE}/layers", [16.0, 32.0], "wrong-type"),
+        (f"{NODE}/layers", [-1, 32], "gap-or-overlap"),
         (f"{NODE}/worker_kind", "layer-reduced", "layer-reduced"),
         (f"{NODE}/layers", [17, 32], "gap-or-overlap"),
         (f"{NODE}/layers", [15, 32], "gap-or-overlap"),
         (f"{FIT}/nodes/4/layers", [64, 79], "layers-missing"),
         (f"{NODE}/layers", [32, 16], "wrong-type"),
     ],
-    f"{STORE}.mounted_storage_only": [(f"{STORE}/artifacts/0/mounted", False, "not-mounted")],
+    f"{STORE}.mounted_storage_only": [
+        (f"{STORE}/artifacts", ONE_FILE, "unlisted-file"),
+        (f"{STORE}/artifacts/0/mounted", "yes", "wrong-type"),
+        (f"{STORE}/artifacts/0/mounted", False, "not-mounted"),
+    ],
     f"{STORE}.forbidden_path_prefixes": [
+        (f"{STORE}/artifacts", ONE_FILE, "unlisted-file"),
+        (f"{STORE}/artifacts/0/resolved_path", "//home/me/part.gguf", "not-resolved"),
+        (f"{STORE}/artifacts/0/resolved_path", "part.gguf", "not-resolved"),
         (f"{STORE}/artifacts/0/resolved_path", "/home/me/part.gguf", "forbidden-path"),
         (f"{STORE}/artifacts/0/resolved_path", "/mnt/../home/part.gguf", "not-resolved"),
     ],
@@ -264,73 +347,3 @@ LISTED: dict[str, list[tuple[str, Any, str]]] = {
         (f"{STORE}/log_scans/bob/files_scanned", 0, "nothing-scanned"),
     ],
 }
-
-
-def everything(record: dict[str, Any]) -> Iterator[Break]:
-    """Every break of every criterion of the list, each once."""
-    found: dict[Break, None] = {}
-    for criterion, listed in LISTED.items():
-        for path, value, code in listed:
-            found[Break(criterion, path, _frozen(value), code)] = None
-            for claim in _claims(record, path):
-                found[Break(criterion, claim, GONE, "missing")] = None
-                found[Break(criterion, claim, TOLD, "not-measured")] = None
-                number = read(record, claim)["value"]
-                if isinstance(number, bool) or not isinstance(number, (int, float)):
-                    continue
-                if criterion.startswith("target.") or criterion in _COMPARED:
-                    continue
-                for wrong, why in _NO_NUMBERS:
-                    found[Break(criterion, claim, wrong, _code(criterion, why))] = None
-    yield from found
-
-
-_NO_NUMBERS = ((-1, "negative"), (True, "not-a-number"), (math.inf, "not-finite"))
-
-
-def _code(criterion: str, code: str) -> str:
-    """One criterion only says that another one failed."""
-    return "speed-failed" if criterion.endswith(".quality_pass_with_speed_fail_verdict") else code
-
-
-# These compare the value itself, whatever it is.
-_COMPARED = {f"{RUN}.{key}" for key in ("context_tokens", "concurrency", "prompt_lane_tokens")}
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _claims(record: dict[str, Any], path: str) -> Iterator[str]:
-    """The claim that a path ends in or leads through, of the first node for a star."""
-    plain = path.replace("*", "0").partition("/value/")[0]
-    if isinstance(read(record, plain), dict) and "source" in read(record, plain):
-        yield plain
-
-
-def read(record: Any, path: str) -> Any:
-    for name in path.split("/"):
-        record = record[int(name) if isinstance(record, list) else name]
-    return record
-
-
-def broken(record: dict[str, Any], one: Break) -> dict[str, Any]:
-    """Write a break into a record, which changes, and return it."""
-    if "*" in one.path:
-        before, _, after = one.path.partition("*")
-        for number in range(len(read(record, before.rstrip("/")))):
-            broken(record, Break(one.criterion, f"{before}{number}{after}", one.value, one.code))
-        return record
-    where, _, last = one.path.rpartition("/")
-    part = read(record, where)
-    place: Any = int(last) if isinstance(part, list) else last
-    value = list(one.value) if isinstance(one.value, tuple) else one.value
-    if one.value is GONE:
-        part[place] = None
-    elif one.value is TOLD:
-        part[place] = part[place] | {"source": "configured"}
-    elif isinstance(part[place], dict) and "source" in part[place]:
-        part[place] = part[place] | {"value": value}
-    else:
-        part[place] = value
-    return record

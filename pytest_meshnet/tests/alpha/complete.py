@@ -12,7 +12,12 @@ from pytest_meshnet.target.documents import LockedTarget
 HOSTS = ("ada", "bob", "cyd", "dan", "eve")
 SPANS = ((0, 16), (16, 32), (32, 48), (48, 64), (64, 78))
 HARDWARE = "Consumer desktop, 64 GiB"
-PROMPT, OUTPUT = b"the raw prompt", b"the raw output"
+SENTINELS = ("coding", "structured_tool_call_json", "multi_step_reasoning")
+FILES = {
+    f"{name}-{kind}.txt": f"the raw {kind} of {name}".encode()
+    for name in SENTINELS
+    for kind in ("prompt", "output")
+}
 
 
 def claim(value: Any) -> dict[str, Any]:
@@ -25,8 +30,10 @@ def claims(**values: Any) -> dict[str, Any]:
 
 def complete(locked: LockedTarget) -> dict[str, Any]:
     """A record that is `alpha` but for its flag; a new one at each call."""
+    parts = 2 * locked.snapshot.architecture.backbone_layers
+    size = locked.manifest.total_bytes * 9995 // 10000 // parts
     tensors = [
-        {"name": f"blk.{layer}.{part}.weight", "bytes": 1_300_000_000}
+        {"name": f"blk.{layer}.{part}.weight", "bytes": size}
         for layer in range(78)
         for part in ("attn", "ffn")
     ]
@@ -40,7 +47,7 @@ def complete(locked: LockedTarget) -> dict[str, Any]:
             topology="five desktops at one switch",
             aggregate_floor_class="experimental_hard_fit_floor",
         ),
-        "attachments": [_attachment("prompt.txt", PROMPT), _attachment("output.txt", OUTPUT)],
+        "attachments": [_attachment(name, data) for name, data in FILES.items()],
         "identity_and_fit": {
             "target": {
                 name: claim(value) for name, value in locked.contract.to_dict()["target"].items()
@@ -53,7 +60,11 @@ def complete(locked: LockedTarget) -> dict[str, Any]:
         "performance": _performance(),
         "reliability": _reliability(),
         "storage": {
-            "artifacts": [claims(resolved_path="/mnt/models/part-1.gguf", mounted=True)],
+            "artifacts": [
+                claims(resolved_path=f"/mnt/models/{one.name}", mounted=True)
+                for _ in HOSTS
+                for one in locked.manifest.shards
+            ],
             "log_scans": {
                 host: claims(files_scanned=2, secrets_found=0, prompt_payloads_found=0)
                 for host in HOSTS
@@ -125,10 +136,6 @@ def _semantics(locked: LockedTarget) -> dict[str, Any]:
 
 
 def _target_run() -> dict[str, Any]:
-    digests = {
-        "prompt_sha256": hashlib.sha256(PROMPT).hexdigest(),
-        "output_sha256": hashlib.sha256(OUTPUT).hexdigest(),
-    }
     usage = {"prompt_tokens": 4096, "completion_tokens": 512, "total_tokens": 4608}
     return {
         **claims(
@@ -141,8 +148,14 @@ def _target_run() -> dict[str, Any]:
         ),
         "response": claims(model="glm-5.2", finish_reason="length", usage=usage),
         "sentinels": {
-            name: claims(parsed=True, **digests)
-            for name in ("coding", "structured_tool_call_json", "multi_step_reasoning")
+            name: claims(
+                parsed=True,
+                **{
+                    f"{kind}_sha256": hashlib.sha256(FILES[f"{name}-{kind}.txt"]).hexdigest()
+                    for kind in ("prompt", "output")
+                },
+            )
+            for name in SENTINELS
         },
         "links": [claims(host=host, wired=True, switch="sw-1", rate_gbps=10.0) for host in HOSTS],
     }
@@ -158,6 +171,10 @@ def _performance() -> dict[str, Any]:
         rss=40 * GIB,
         vram=2 * GIB,
         backend_timing=0.2,
+        kv_pressure=0.3,
+        seam_latency_p95=0.002,
+        errors=0,
+        energy_joules=90_000.0,
     )
     return {
         **claims(
@@ -175,9 +192,12 @@ def _reliability() -> dict[str, Any]:
     released = claims(
         sessions_before=0,
         sessions_after=0,
+        sessions_during=1,
         buffer_bytes_before=4096,
+        buffer_bytes_during=65536,
         buffer_bytes_after=4096,
         kv_bytes_before=0,
+        kv_bytes_during=50_000_000,
         kv_bytes_after=0,
     )
     return {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import json
 from collections import Counter
 from functools import cache
 from typing import Any
@@ -12,7 +12,8 @@ import pytest
 from pytest_meshnet.alpha.judge import MET, every_criterion, judge
 from pytest_meshnet.target.documents import LockedTarget
 
-from .breaks import LISTED, Break, broken, everything
+from .breaking import Break, broken, everything
+from .breaks import LISTED
 from .complete import complete
 
 
@@ -26,6 +27,11 @@ def whole() -> dict[str, Any]:
     record = complete(locked())
     record["synthetic"] = False
     return record
+
+
+@cache
+def text() -> str:
+    return json.dumps(whole())
 
 
 ALL = tuple(everything(whole()))
@@ -57,7 +63,7 @@ def test_the_complete_record_is_stop_for_the_single_reason_that_it_is_synthetic(
 
 @pytest.mark.parametrize("one", ALL, ids=lambda one: one.id)
 def test_a_break_turns_the_verdict_with_its_own_reason(one: Break) -> None:
-    verdict = judge(locked(), broken(copy.deepcopy(whole()), one))
+    verdict = judge(locked(), broken(json.loads(text()), one))
     (line,) = (line for line in verdict.lines if line.id == one.criterion)
     assert verdict.word == "stop"
     assert line.status != MET

@@ -17,7 +17,7 @@ from pytest_meshnet.evidence.signing.keys import keygen
 from pytest_meshnet.target import documents
 from pytest_meshnet.target.documents import LockedTarget
 
-from .complete import OUTPUT, PROMPT, claim, complete
+from .complete import FILES, claim, complete
 
 
 @pytest.fixture
@@ -34,8 +34,8 @@ def record(locked: LockedTarget) -> dict[str, Any]:
 
 @pytest.fixture
 def folder(tmp_path: Path, record: dict[str, Any]) -> Path:
-    (tmp_path / "prompt.txt").write_bytes(PROMPT)
-    (tmp_path / "output.txt").write_bytes(OUTPUT)
+    for name, data in FILES.items():
+        (tmp_path / name).write_bytes(data)
     (tmp_path / "record.json").write_text(json.dumps(record))
     return tmp_path
 
@@ -56,7 +56,7 @@ def test_a_stop_names_its_bottleneck_and_the_next_action(
 ) -> None:
     for one in record["performance"]["decode"]:
         one |= {"tokens_per_second": claim(0.4), "seconds": claim(1280.0)}
-    record["performance"]["stages"][2]["compute"] = claim(1.9)
+    record["performance"]["stages"][2]["compute"] = claim(1.6)
     (folder / "record.json").write_text(json.dumps(record))
     answer = run(folder)
     assert answer.exit_code == 1
@@ -128,11 +128,11 @@ def test_json_that_can_be_read_in_two_ways_is_refused(folder: Path, text: str, c
 
 
 def test_an_attachment_that_is_not_what_the_record_says_is_refused(folder: Path) -> None:
-    (folder / "output.txt").write_bytes(b"another output")
+    (folder / "coding-output.txt").write_bytes(b"another output")
     with pytest.raises(RecordRefused) as refused:
         load(folder / "record.json")
     assert refused.value.code == "attachment-differs"
-    (folder / "output.txt").unlink()
+    (folder / "coding-output.txt").unlink()
     with pytest.raises(RecordRefused) as refused:
         load(folder / "record.json")
     assert refused.value.code == "attachment-missing"
