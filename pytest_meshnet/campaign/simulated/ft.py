@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
 from pathlib import Path
 
 from pytest_meshnet.campaign.simulated.server import Settings, serve
@@ -16,19 +15,19 @@ VERSION = "freetoken 0.1.3 (simulated)"
 
 def main(arguments: list[str]) -> int:
     """Run one command; what it prints and returns is what the real one would."""
-    switches, arguments = split(arguments)
+    switches, folder, arguments = split(arguments)
     if arguments == ["--version"]:
         _say(VERSION)
         return 0
     if arguments[:2] == ["bench", "bw"]:
-        return _bench(arguments[2:], switches)
+        return _bench(arguments[2:], switches, folder)
     if arguments[:1] == ["serve"]:
         return _serve(arguments[1:], switches)
     _say(f"unknown command {' '.join(arguments[:2])!r}: expected bench bw or serve")
     return 2
 
 
-def _bench(arguments: list[str], switches: frozenset[str]) -> int:
+def _bench(arguments: list[str], switches: frozenset[str], folder: Path) -> int:
     parser = argparse.ArgumentParser("ft bench bw")
     parser.add_argument("--dtype", required=True)
     parser.add_argument("--gpu", required=True)
@@ -36,7 +35,7 @@ def _bench(arguments: list[str], switches: frozenset[str]) -> int:
     if "bench_bw.failed" in switches:
         _say("CUDA error: out of memory")
         return 1
-    path = Path(tempfile.mkdtemp(prefix="simulated-benchbw-")) / f"{asked.gpu}.json"
+    path = folder / f"{asked.gpu}.json"
     figure = 0.0 if "bench_bw.nvfp4_calibration_unusable" in switches else 30.0
     profile = {
         "gpu": {"index": 0, "name": "NVIDIA GeForce RTX 3060", "uuid": asked.gpu},

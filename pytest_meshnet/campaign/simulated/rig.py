@@ -13,7 +13,7 @@ from pytest_meshnet.campaign.errors import CampaignRefused
 from pytest_meshnet.campaign.judging.canonical import MODEL
 from pytest_meshnet.campaign.judging.codes import Code
 from pytest_meshnet.campaign.plan.orders import Orders
-from pytest_meshnet.campaign.simulated.switches import FLAG, OF_THE_RIG
+from pytest_meshnet.campaign.simulated.switches import OF_THE_RIG, words
 
 REVISION = "5ad85de24bbd28a0d5c1d5c1a7b5d9a3c5e6f708"
 """An invented commit of the model's repository."""
@@ -43,7 +43,7 @@ def simulate(orders: Orders, folder: Path, switches: tuple[str, ...]) -> Orders:
 
     What the orders already say stays as it is.
     """
-    of_the_runtime = ",".join(one for one in switches if one not in OF_THE_RIG)
+    of_the_runtime = words((one for one in switches if one not in OF_THE_RIG), folder)
     owner = "nobody" if "provenance.model_repository_mismatch" in switches else "nvidia"
     held = "0" * 40 if "provenance.model_revision_mismatch" in switches else REVISION
     name = MODEL.partition("/")[2]
@@ -53,7 +53,7 @@ def simulate(orders: Orders, folder: Path, switches: tuple[str, ...]) -> Orders:
     missing = "provenance.missing_required" in switches
     return replace(
         orders,
-        runtime=(*RUNTIME, FLAG, of_the_runtime),
+        runtime=(*RUNTIME, *of_the_runtime),
         inventory=orders.inventory or inventory,
         gpu=orders.gpu or "0",
         model=orders.model or str(model),

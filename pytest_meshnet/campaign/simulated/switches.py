@@ -6,8 +6,11 @@ invented rig around it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
+
 FLAG = "--simulate"
-"""Comes before the command of a simulated `ft`, with its switches separated by commas."""
+"""Comes before the command of a simulated `ft`, with its switches and a folder to write to."""
 
 OF_THE_RIG = frozenset(
     {
@@ -23,8 +26,13 @@ OF_THE_RIG = frozenset(
 OTHER_GPU = "GPU-00000000-dead-beef-0000-000000000000"
 
 
-def split(arguments: list[str]) -> tuple[frozenset[str], list[str]]:
-    """Return the switches and the arguments after them."""
+def words(switches: Iterable[str], folder: Path) -> tuple[str, ...]:
+    """Return what tells a simulated `ft` its switches and its folder."""
+    return FLAG, ",".join(switches), str(folder)
+
+
+def split(arguments: list[str]) -> tuple[frozenset[str], Path, list[str]]:
+    """Return the switches, the folder and the arguments after them."""
     if arguments[:1] != [FLAG]:
-        return frozenset(), arguments
-    return frozenset(filter(None, arguments[1].split(","))), arguments[2:]
+        return frozenset(), Path(), arguments
+    return frozenset(filter(None, arguments[1].split(","))), Path(arguments[2]), arguments[3:]
