@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from pytest_meshnet import layout
 from pytest_meshnet.alpha.judge import MET, NO_EVIDENCE, Line, judge
 from pytest_meshnet.alpha.record import load as load_record
+from pytest_meshnet.alpha.section import MEDIA_TYPE
 from pytest_meshnet.identity.node import Artifact, Identity, Recipe
 from pytest_meshnet.protocol.additions.canonical import canonical_digest
 from pytest_meshnet.protocol.tensors import DType
@@ -36,7 +38,11 @@ PROMPT = "the prompt of this test, which no log may hold"
 @pytest.fixture
 def subject() -> Iterator[Subject]:
     path = layout.folder("fixtures") / "targets" / "parity-index-share.toml"
-    bench = open_bench(load(str(path)), seed=20260101)
+    descriptor = load(str(path))
+    assert descriptor.route is not None, "expected whole routes"
+    # Parity drives this target over float32 alone; a release needs the production seam as well.
+    both = replace(descriptor.route, dtypes=(DType.FLOAT32, DType.BFLOAT16))
+    bench = open_bench(replace(descriptor, route=both), seed=20260101)
     plan = RoutePlan(RANGES, DType.BFLOAT16)
     yield Subject(bench, plan, served_identity())
     bench.close()
@@ -81,9 +87,7 @@ def test_the_verdict_is_stop_because_the_workers_are_layer_reduced(
     made = collect(subject, [target.log() for target in subject.route.targets], [PROMPT])
     record = load_record(made.save(tmp_path))
     verdict = judge(LockedTarget.load(), record)
-    attachments.data(
-        "alpha record", json.dumps(record).encode(), "application/vnd.pytest-meshnet.alpha+json"
-    )
+    attachments.data("alpha record", json.dumps(record).encode(), MEDIA_TYPE)
     lines = {line.id: line for line in verdict.lines}
     reduced = lines["reliability.layer_reduced_fixtures_satisfy_alpha"]
     met = [line.id for line in verdict.lines if line.status == MET and line.source == "measured"]

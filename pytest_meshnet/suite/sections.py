@@ -12,6 +12,7 @@ PROVIDERS = (
     "pytest_meshnet.evidence.report.measured:Measured",
     "pytest_meshnet.campaign.report.section:Campaign",
     "pytest_meshnet.suite.parity_report:Parity",
+    "pytest_meshnet.alpha.section:Alpha",
 )
 """Classes of `Provider`, as module and name, in the order of their sections on the page."""
 
