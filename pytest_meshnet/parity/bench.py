@@ -9,8 +9,8 @@ from pytest_meshnet.parity.calibration import Calibration
 from pytest_meshnet.parity.controls import Control, controlled
 from pytest_meshnet.parity.corpus import Corpus
 from pytest_meshnet.parity.lanes import EXACT_TOKENS
-from pytest_meshnet.parity.llama_server import LlamaServer
 from pytest_meshnet.parity.metrics import Comparison, compare
+from pytest_meshnet.parity.oracles.llama_server import LlamaServer
 from pytest_meshnet.parity.record import CHUNK_BOUNDS, SESSIONS, SWEEP_TOKENS, RouteRecord
 from pytest_meshnet.protocol.tensors import DType
 from pytest_meshnet.runtime.errors import Nonconformance, NotProvoked

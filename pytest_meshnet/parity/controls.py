@@ -13,8 +13,9 @@ from typing import Literal
 
 from pytest_meshnet.protocol.tensors import DType, Tensor
 from pytest_meshnet.runtime.errors import Refusal
-from pytest_meshnet.runtime.route import Alteration, Route, Seam, unaltered
+from pytest_meshnet.runtime.route import Route, unaltered
 from pytest_meshnet.runtime.route_making import RouteMaker, RoutePlan
+from pytest_meshnet.runtime.route_session import Alteration, Seam
 from pytest_meshnet.runtime.route_spec import Ranges, ranges_of
 
 LaneName = Literal["float32", "production", "bound"]

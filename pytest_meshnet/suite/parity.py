@@ -133,7 +133,7 @@ def _oracle(descriptor: Descriptor) -> Generator:
     if name in MODELS:
         oracle: Generator = whole
         return oracle
-    from pytest_meshnet.parity.transformers_oracle import TransformersOracle
+    from pytest_meshnet.parity.oracles.whole_transformers import TransformersOracle
 
     return TransformersOracle(whole)
 

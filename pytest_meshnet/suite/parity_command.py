@@ -89,8 +89,8 @@ def store(*, target: str, out: Path) -> NoReturn:
 def _store(target: str, out: Path) -> None:
     from pytest_meshnet.options import DEFAULT_SEED
     from pytest_meshnet.parity.lanes import EXACT_TOKENS
-    from pytest_meshnet.parity.stored import Binding
-    from pytest_meshnet.parity.stored import store as keep
+    from pytest_meshnet.parity.oracles.stored import Binding
+    from pytest_meshnet.parity.oracles.stored import store as keep
     from pytest_meshnet.runtime.descriptor import load
     from pytest_meshnet.runtime.errors import Refusal
     from pytest_meshnet.suite.parity import open_bench

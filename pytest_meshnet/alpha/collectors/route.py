@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_meshnet.alpha.collectors.claims import Claims, claims
 from pytest_meshnet.runtime.errors import Nonconformance
-from pytest_meshnet.runtime.route import RouteLost, RouteSession, side_by_side
+from pytest_meshnet.runtime.route import side_by_side
+from pytest_meshnet.runtime.route_session import RouteLost
 
 if TYPE_CHECKING:
     from pytest_meshnet.parity.metrics import Comparison
@@ -65,7 +66,7 @@ class Pace:
 def pace(route: Route, prompt: Sequence[int], count: int) -> Pace:
     """Time a generation of `count` tokens after `prompt`. `decode` is without the first token."""
     times = [time.monotonic()]
-    with RouteSession(route, f"pace-{time.monotonic_ns()}", 1) as session:
+    with route.session(f"pace-{time.monotonic_ns()}", 1) as session:
         token = _run(session.prefill(prompt)).logits.argmax()
         times.append(time.monotonic())
         for _ in range(count - 1):
@@ -89,7 +90,7 @@ def worker_loss(route: Route, lost: Target, prompt: Sequence[int], count: int) -
     undisturbed = route.generate(prompt, count)
     name, old = f"loss-{time.monotonic_ns()}", 1
     aborted = False
-    with contextlib.suppress(RouteLost), RouteSession(route, name, old) as session:
+    with contextlib.suppress(RouteLost), route.session(name, old) as session:
         token = _run(session.prefill(prompt)).logits.argmax()
         lost.kill()
         try:
@@ -100,7 +101,7 @@ def worker_loss(route: Route, lost: Target, prompt: Sequence[int], count: int) -
     migrations = sum(_continues(route, place, name, old + 1, len(prompt))
                      for place in range(len(route.shards)))  # fmt: skip
     new = old + 2
-    with RouteSession(route, name, new) as session:
+    with route.session(name, new) as session:
         tokens = [int(_run(session.prefill(prompt)).logits.argmax())]
         while len(tokens) < count:
             tokens.append(int(_run(session.decode(tokens[-1])).logits.argmax()))

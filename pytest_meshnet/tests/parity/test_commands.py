@@ -11,7 +11,7 @@ from pytest_meshnet.cli import main
 from pytest_meshnet.layout import folder
 from pytest_meshnet.parity.calibration import Calibration
 from pytest_meshnet.parity.corpus import corpus_digest, drawn_corpus, read_corpus
-from pytest_meshnet.parity.stored import StoredOracle
+from pytest_meshnet.parity.oracles.stored import StoredOracle
 from pytest_meshnet.reference.models import built_in
 from pytest_meshnet.runtime.errors import Refusal
 from pytest_meshnet.tests.parity.test_stored import BINDING

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pytest_meshnet.parity.llama_server import LlamaServer, model_file
+from pytest_meshnet.parity.oracles.llama_server import LlamaServer, model_file
 from pytest_meshnet.runtime.errors import Nonconformance, Refusal
 from pytest_meshnet.runtime.route_spec import EngineSpec
 

@@ -9,7 +9,8 @@ from pytest_meshnet.protocol.tensors import DType
 from pytest_meshnet.reference.models import BUILT_IN, built_in
 from pytest_meshnet.runtime.errors import Nonconformance
 from pytest_meshnet.runtime.generation import Seeded
-from pytest_meshnet.runtime.route import MAX_EPOCHS, Route, RouteLost
+from pytest_meshnet.runtime.route import MAX_EPOCHS, Route
+from pytest_meshnet.runtime.route_session import RouteLost
 from pytest_meshnet.tests.parity.samples import prompt_of, route_here
 
 COUNT = 32

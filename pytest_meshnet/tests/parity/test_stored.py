@@ -5,7 +5,7 @@ from dataclasses import asdict, fields, replace
 import numpy as np
 import pytest
 
-from pytest_meshnet.parity.stored import DENSE_FALLBACK, Binding, StoredOracle, store
+from pytest_meshnet.parity.oracles.stored import DENSE_FALLBACK, Binding, StoredOracle, store
 from pytest_meshnet.reference.models import built_in
 from pytest_meshnet.runtime.errors import Refusal
 

@@ -7,7 +7,7 @@ pytest.importorskip("torch", reason="not run: needs torch, pip install 'pytest-m
 pytest.importorskip("transformers", reason="not run: pip install 'pytest-meshnet[torch]'")
 
 from pytest_meshnet.parity.metrics import compare
-from pytest_meshnet.parity.transformers_oracle import TransformersOracle
+from pytest_meshnet.parity.oracles.whole_transformers import TransformersOracle
 from pytest_meshnet.protocol.machines.events import Work
 from pytest_meshnet.protocol.tensors import DType, Tensor
 from pytest_meshnet.reference.models import built_in

@@ -201,6 +201,6 @@ def model_file(name: str, folder: Path) -> Path:
     original = next(Path(spec.origin).parent.glob("*.gguf"))
     if not form:
         return original
-    from pytest_meshnet.parity.gguf_float32 import converted
+    from pytest_meshnet.parity.oracles.gguf_float32 import converted
 
     return converted(original)

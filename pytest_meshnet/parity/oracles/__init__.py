@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_meshnet.parity.llama_server import LlamaServer
+from pytest_meshnet.parity.oracles.llama_server import LlamaServer
 from pytest_meshnet.runtime.descriptor import Descriptor
 from pytest_meshnet.runtime.errors import Refusal
 from pytest_meshnet.runtime.generation import Generator
@@ -14,11 +14,11 @@ def external_oracle(descriptor: Descriptor) -> Generator:
     spec, folder = descriptor.oracle, descriptor.folder
     assert spec is not None, "a descriptor with a route has an oracle"
     if spec.kind == "transformers":
-        from pytest_meshnet.parity.transformers_oracle import TransformersOracle
+        from pytest_meshnet.parity.oracles.whole_transformers import TransformersOracle
 
         return TransformersOracle.from_gguf(spec.model, folder)
     if spec.kind == "stored":
-        from pytest_meshnet.parity.stored import Binding, StoredOracle
+        from pytest_meshnet.parity.oracles.stored import Binding, StoredOracle
 
         if spec.record is None:
             raise Refusal("a stored oracle needs its record: name the file in oracle.record")
