@@ -111,7 +111,7 @@ def test_the_rendered_template_is_the_prompt_that_was_counted(
 def test_a_server_that_is_not_there_is_said_so() -> None:
     """Neither an answer nor a template is made up."""
     nobody = f"http://127.0.0.1:{free_port()}/v1"
-    with pytest.raises(api.ApiFailed, match="does not answer"):
+    with pytest.raises(api.ApiFailed, match="completions does not answer"):
         api.chat(nobody, {"messages": MESSAGES}, LIMIT_S)
-    with pytest.raises(api.ApiFailed, match="renders no template"):
+    with pytest.raises(api.ApiFailed, match="apply-template does not answer"):
         api.rendered(nobody, MESSAGES, LIMIT_S)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
 import json
-import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from typing import Any
@@ -36,26 +36,20 @@ def chat(base: str, request: dict[str, Any], timeout: float) -> Answer:
 
     A field that the response lacks is left out of the claims. Raises ApiFailed.
     """
-    body = json.dumps(request).encode()
-    asked = urllib.request.Request(
-        f"{base.rstrip('/')}/chat/completions",
-        data=body,
-        headers={"Content-Type": "application/json"},
-    )
+    raw = _post(f"{base.rstrip('/')}/chat/completions", request, timeout)
     try:
-        with urllib.request.urlopen(asked, timeout=timeout) as answer:
-            raw: bytes = answer.read()
         document = json.loads(raw)
         choice = document["choices"][0]
         text = choice["message"]["content"]
-    except urllib.error.URLError as error:
-        raise ApiFailed(f"{base} does not answer a chat completion: {error}") from error
-    except (ValueError, KeyError, IndexError, TypeError) as error:
+        usage = document.get("usage")
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         raise ApiFailed(f"{base} answered no chat completion ({error!r})") from error
+    if not isinstance(text, str):
+        raise ApiFailed(f"{base} answered {text!r} and no text")
     found = {
         "model": document.get("model"),
         "finish_reason": choice.get("finish_reason"),
-        "usage": document.get("usage"),
+        "usage": usage,
     }
     known = {name: value for name, value in found.items() if value is not None}
     return Answer(text, claims(base, known), raw)
@@ -66,15 +60,25 @@ def rendered(base: str, messages: list[dict[str, str]], timeout: float) -> str:
 
     What a request asks for proves nothing: only the rendered text shows what the model saw.
     """
-    asked = urllib.request.Request(
-        f"{base.rstrip('/').removesuffix('/v1')}/apply-template",
-        data=json.dumps({"messages": messages}).encode(),
-        headers={"Content-Type": "application/json"},
+    raw = _post(
+        f"{base.rstrip('/').removesuffix('/v1')}/apply-template", {"messages": messages}, timeout
     )
     try:
-        with urllib.request.urlopen(asked, timeout=timeout) as answer:
-            return str(json.load(answer)["prompt"])
-    except urllib.error.URLError as error:
-        raise ApiFailed(f"{base} renders no template: {error}") from error
+        text = json.loads(raw)["prompt"]
     except (ValueError, KeyError, TypeError) as error:
         raise ApiFailed(f"{base} answered no rendered template ({error!r})") from error
+    if not isinstance(text, str):
+        raise ApiFailed(f"{base} rendered {text!r} and no text")
+    return text
+
+
+def _post(url: str, body: dict[str, Any], timeout: float) -> bytes:
+    """The bytes of an answer. Raises ApiFailed when none comes, or not all of it in time."""
+    headers = {"Content-Type": "application/json"}
+    asked = urllib.request.Request(url, data=json.dumps(body).encode(), headers=headers)
+    try:
+        with urllib.request.urlopen(asked, timeout=timeout) as answer:
+            raw: bytes = answer.read()
+    except (OSError, http.client.HTTPException) as error:
+        raise ApiFailed(f"{url} does not answer: {error}") from error
+    return raw

@@ -177,6 +177,10 @@ def test_a_prompt_in_a_log_is_found_and_ordinary_lines_are_not() -> None:
 # The API ----------------------------------------------------------------------------------------
 
 
+CUT = b'{"choices": ['
+"""An answer that ends before its announced length."""
+
+
 @pytest.fixture
 def endpoint() -> Iterator[Any]:
     """An HTTP server that answers what the test puts into `answers`, by path."""
@@ -187,6 +191,8 @@ def endpoint() -> Iterator[Any]:
             self.rfile.read(int(self.headers["Content-Length"]))
             body = answers.get(self.path)
             self.send_response(200 if body is not None else 404)
+            if body == CUT:
+                self.send_header("Content-Length", "100")
             self.end_headers()
             self.wfile.write(body or b"")
 
@@ -214,7 +220,17 @@ def test_a_completion_is_kept_raw_and_an_absent_field_stays_open(endpoint: Any) 
     assert values(answer.response) == {"finish_reason": "stop", "usage": USAGE}
 
 
-@pytest.mark.parametrize("body", [None, b"no JSON", b'{"choices": []}'])
+@pytest.mark.parametrize(
+    "body",
+    [
+        None,
+        b"no JSON",
+        b'{"choices": []}',
+        b"[]",
+        CUT,
+        b'{"choices": [{"message": {"content": null}}]}',
+    ],
+)
 def test_what_is_no_completion_is_said_so(endpoint: Any, body: bytes | None) -> None:
     base, answers = endpoint
     if body is not None:
@@ -228,8 +244,10 @@ def test_the_template_is_what_the_server_renders(endpoint: Any) -> None:
     answers["/apply-template"] = b'{"prompt": "<|system|>Reasoning Effort: Max"}'
     assert api.rendered(base, [], timeout=10) == "<|system|>Reasoning Effort: Max"
     del answers["/apply-template"]
-    with pytest.raises(api.ApiFailed):
-        api.rendered(base, [], timeout=10)
+    for body in ({}, {"/apply-template": b'{"prompt": null}'}, {"/apply-template": b"[]"}):
+        answers |= body
+        with pytest.raises(api.ApiFailed):
+            api.rendered(base, [], timeout=10)
 
 
 # The record -------------------------------------------------------------------------------------
