@@ -17,13 +17,15 @@ A TOML file on each machine says which process is the worker and where its files
     prompts = ["coding.txt"]
     owned = "owned.json"
 
-What it says is `configured`, `owned` (the worker's own report, [{name, bytes}]) is `reported`, and
-memory, digests, paths and logs are measured.
+`host` is what the machine calls itself (uname -n). What the file says is `configured`, `owned` (the
+worker's own report, [{name, bytes}]) is `reported`, and memory, digests, paths and logs are
+measured.
 """
 
 from __future__ import annotations
 
 import json
+import platform
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -68,7 +70,12 @@ def collect_host(path: Path, manifest: Manifest) -> dict[str, Any]:
     told = read_settings(path)
     here = path.parent
     source = f"the file {path.name}"
-    node = {"host": claim(told["host"], "the operator")}
+    name = platform.node()
+    if told["host"] != name:
+        raise RecordRefused(
+            "host-file", f"{path}: host is {told['host']!r}, this machine is {name!r}: correct it"
+        )
+    node = {"host": claim(name, "the operating system")}
     node |= claims(source, {name: told[name] for name in _TOLD}, "configured")
     node |= {"hardware": claim(machine.hardware(), machine.BY)}
     node |= machine.memory(told["pid"])

@@ -11,7 +11,7 @@ from pytest_meshnet.alpha.collectors.claims import Claims, claims
 from pytest_meshnet.alpha.criteria.semantics import KINDS
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.runtime.errors import Nonconformance
-from pytest_meshnet.runtime.opening import try_edited
+from pytest_meshnet.runtime.opening import edited_session, try_edited
 
 if TYPE_CHECKING:
     from pytest_meshnet.identity.node import Identity
@@ -26,7 +26,7 @@ def handshakes(shard: ShardUnderTest, identity: Identity) -> Mapping[str, Claims
     """Try an open with each kind of mismatch, and count what was refused.
 
     `identity` is what the Shard serves. Raises Nonconformance when the Shard's own fingerprint is
-    not the one that this identity derives: then no axis can be told from another.
+    not the one that this identity derives, or is refused: then no axis can be told from another.
     """
     served = identity.fingerprint().to_proto()
     told = shard.report.fingerprint
@@ -37,6 +37,8 @@ def handshakes(shard: ShardUnderTest, identity: Identity) -> Mapping[str, Claims
                 f"{name} {getattr(told, name)}",
                 "declare the identity that the Shard serves",
             )
+    with edited_session(shard, lambda opening: opening.fingerprint.CopyFrom(served)):
+        pass
     return {kind: _tried(shard, other) for kind, other in mismatches(identity)}
 
 
@@ -63,7 +65,14 @@ def mismatches(identity: Identity) -> Iterator[tuple[str, pb.Fingerprint]]:
 
 def _tried(shard: ShardUnderTest, fingerprint: pb.Fingerprint) -> Claims:
     answer = try_edited(shard, lambda opening: opening.fingerprint.CopyFrom(fingerprint))
-    return claims(BY, {"tried": 1, "refused": int(isinstance(answer, pb.ShardStatus))})
+    return claims(
+        BY, {"tried": 1, "refused": int(_refused(answer, pb.ERROR_CODE_FINGERPRINT_MISMATCH))}
+    )
+
+
+def _refused(answer: pb.SessionAccepted | pb.ShardStatus, code: int) -> bool:
+    """Whether it was refused for what it is: a crash or a lack of room is no refusal of it."""
+    return isinstance(answer, pb.ShardStatus) and answer.error.code == code
 
 
 def stale_epoch(shard: ShardUnderTest) -> Claims:
@@ -75,7 +84,7 @@ def stale_epoch(shard: ShardUnderTest) -> Claims:
     for epoch in (4, 5):
         with shard.unopened(replace(seam, epoch=epoch)) as late:
             answer = late.try_open(late.client.open())
-            refused += isinstance(answer, pb.ShardStatus)
+            refused += _refused(answer, pb.ERROR_CODE_EPOCH_STALE)
     return claims(BY, {"tried": 2, "refused": refused})
 
 

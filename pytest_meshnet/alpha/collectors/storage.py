@@ -18,7 +18,7 @@ _SECRETS = re.compile(
     r"|\bsk-[A-Za-z0-9_-]{20,}"
     r"|\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\."
     r"|\b[Bb]earer +[A-Za-z0-9._~+/-]{16,}"
-    r"|\b(?:password|passwd|secret|api_?key|token)\s*[=:]\s*['\"]?[^\s'\"]{8,}",
+    r"|(?<![A-Za-z])(?i:password|passwd|secret|api_?key|token)\s*[=:]\s*['\"]?[^\s'\"]{8,}",
 )
 
 
@@ -39,20 +39,45 @@ def _mount_of(path: Path) -> Path:
     return next(one for one in (path, *path.parents) if os.path.ismount(one))
 
 
-def scan(logs: Sequence[str], prompts: Sequence[str]) -> Claims:
-    """Count the lines that hold a credential, or the text of one of the prompts.
+SHORTEST = 8
+WINDOW = 32
+"""Characters of a prompt that no ordinary line of a log repeats by chance."""
 
-    A prompt shorter than eight characters would be found by chance: it is refused with ValueError.
+
+def _pieces(prompt: str) -> set[str]:
+    found = set()
+    for line in prompt.splitlines():
+        text = line.strip()
+        found |= {text[at : at + WINDOW] for at in range(len(text) - WINDOW + 1)}
+    return found or {line.strip() for line in prompt.splitlines() if len(line.strip()) >= SHORTEST}
+
+
+def _holds(line: str, pieces: set[str]) -> bool:
+    lengths = {len(piece) for piece in pieces}
+    return any(
+        line[at : at + length] in pieces
+        for length in lengths
+        for at in range(len(line) - length + 1)
+    )
+
+
+def scan(logs: Sequence[str], prompts: Sequence[str]) -> Claims:
+    """Count the lines that hold a credential, or a piece of one of the prompts.
+
+    A piece is WINDOW characters in a row, or a shorter prompt as a whole: a log that cuts a prompt
+    off, wraps it or writes its line ends as escapes still holds one. A prompt shorter than SHORTEST
+    would be found by chance: it is refused with ValueError.
     """
-    short = [prompt for prompt in prompts if len(prompt) < 8]
+    short = [prompt for prompt in prompts if not _pieces(prompt)]
     if short:
         raise ValueError(f"{short[0]!r} is too short to be told from chance: use longer prompts")
+    pieces = {piece for prompt in prompts for piece in _pieces(prompt)}
     lines = [line for log in logs for line in log.splitlines()]
     return claims(
         "a scan of the logs",
         {
             "files_scanned": len(logs),
             "secrets_found": sum(bool(_SECRETS.search(line)) for line in lines),
-            "prompt_payloads_found": sum(any(one in line for one in prompts) for line in lines),
+            "prompt_payloads_found": sum(_holds(line, pieces) for line in lines),
         },
     )

@@ -18,6 +18,7 @@ from pytest_meshnet.alpha.collectors.claims import RecordBuilder, claim
 from pytest_meshnet.alpha.criteria.semantics import KINDS
 from pytest_meshnet.identity.node import Artifact, Identity, Recipe
 from pytest_meshnet.protocol.additions.canonical import canonical_digest
+from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.reference.catalogue import build_small
 from pytest_meshnet.reference.seeded_weights import SMALL
 from pytest_meshnet.runtime.descriptor import load
@@ -111,6 +112,16 @@ def test_handshakes_with_an_identity_that_is_not_served_say_so() -> None:
         protocol.handshakes(shard_of(), other)
 
 
+def _crashing(*_: object) -> pb.ShardStatus:
+    return pb.ShardStatus(error=pb.ShardError(code=pb.ERROR_CODE_INTERNAL))
+
+
+def test_a_crash_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "try_edited", _crashing)
+    found = protocol.handshakes(shard_of(), identity())
+    assert {values(one)["refused"] for one in found.values()} == {0}
+
+
 @pytest.mark.parametrize(("mutant", "refused"), [("", 2), ("accepts-an-epoch-twice", 1)])
 def test_stale_epochs_are_tried(mutant: str, refused: int) -> None:
     assert values(protocol.stale_epoch(shard_of(mutant))) == {"tried": 2, "refused": refused}
@@ -158,7 +169,8 @@ def test_a_link_is_resolved_before_its_place_is_judged(tmp_path: Path) -> None:
         "key sk-abcdefghijklmnopqrstuvwx",
         "Authorization: Bearer abcdefghijklmnopqrst",
         "connecting with password=hunter2hunter2",
-        "API_KEY: 0123456789abcdef".lower(),
+        "API_KEY: 0123456789abcdef",
+        "HF_TOKEN=0123456789abcdef",
     ],
 )
 def test_a_credential_in_a_log_is_found(line: str) -> None:
@@ -172,6 +184,25 @@ def test_a_prompt_in_a_log_is_found_and_ordinary_lines_are_not() -> None:
     assert (found["secrets_found"], found["prompt_payloads_found"]) == (0, 1)
     with pytest.raises(ValueError, match="too short"):
         storage.scan([log], ["Hi"])
+
+
+LONG = "Write a parser for INI files.\nAnswer with the code alone, in Python 3.11, and no prose."
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        LONG,
+        json.dumps({"prompt": LONG}),
+        f"prompt ({len(LONG)} characters): {LONG[20:80]!r}...",
+        "got: Answer with the code alone, in Python 3",
+    ],
+    ids=["raw", "escaped", "a piece", "cut off"],
+)
+def test_a_prompt_of_several_lines_is_found_in_any_form(log: str) -> None:
+    assert values(storage.scan([log], [LONG]))["prompt_payloads_found"] >= 1
+    harmless = "Answer with the code 200\nWrite a parser"
+    assert values(storage.scan([harmless], [LONG]))["prompt_payloads_found"] == 0
 
 
 # The API ----------------------------------------------------------------------------------------

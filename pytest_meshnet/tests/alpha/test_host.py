@@ -6,6 +6,7 @@ import copy
 import hashlib
 import json
 import os
+import platform
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from .complete import complete
 
 SETTINGS = """
 schema = 1
-host = "rig-a"
+host = "{host}"
 pid = {pid}
 role = "head"
 layers = [0, 16]
@@ -55,7 +56,7 @@ def folder(tmp_path: Path, manifest: Manifest) -> Path:
     (tmp_path / "worker.log").write_text("started\nAuthorization: Bearer 0123456789abcdef0123\n")
     (tmp_path / "prompt.txt").write_text("Write a parser for INI files")
     (tmp_path / "owned.json").write_text('[{"name": "blk.0.attn.weight", "bytes": 5}]')
-    text = SETTINGS.format(pid=os.getpid(), folder=tmp_path)
+    text = SETTINGS.format(host=platform.node(), pid=os.getpid(), folder=tmp_path)
     (tmp_path / "host.toml").write_text(text)
     return tmp_path
 
@@ -86,6 +87,15 @@ def test_a_file_that_lacks_a_key_or_cannot_be_read_is_refused(
     with pytest.raises(RecordRefused) as refused:
         collect_host(path, manifest)
     assert refused.value.code == "host-file"
+
+
+def test_a_machine_that_is_called_otherwise_is_not_measured(
+    folder: Path, manifest: Manifest
+) -> None:
+    path = folder / "host.toml"
+    path.write_text(path.read_text().replace(f'"{platform.node()}"', '"rig-z"'))
+    with pytest.raises(RecordRefused, match="host is 'rig-z', this machine is"):
+        collect_host(path, manifest)
 
 
 def _part(record: dict[str, Any], place: int) -> dict[str, Any]:
