@@ -18,6 +18,7 @@ from pytest_meshnet.runtime.probe import gives_logits_and_token
 from pytest_meshnet.runtime.shard import ShardUnderTest
 from pytest_meshnet.runtime.target import Target
 from pytest_meshnet.runtime.transport import UnaryFailed
+from pytest_meshnet.suite import limits
 from pytest_meshnet.suite_fixtures import connected, examined, target_of
 
 _COMPANIONS = pytest.StashKey[dict[str, Target]]()
@@ -145,25 +146,33 @@ def _companion(config: pytest.Config, main: Target, profile: str, kind: Kind) ->
     return running[found.name]
 
 
+def _examined_beside(
+    request: pytest.FixtureRequest, main: Target, profile: str, kind: Kind
+) -> ShardUnderTest:
+    with limits.suspended(request.node):
+        beside = _companion(request.config, main, profile, kind)
+    return examined(request, beside)
+
+
 @pytest.fixture
 def tail_shard(request: pytest.FixtureRequest, target: Target) -> ShardUnderTest:
     """A Shard that owns the output head."""
-    return examined(request, _companion(request.config, target, TAIL, is_tail))
+    return _examined_beside(request, target, TAIL, is_tail)
 
 
 @pytest.fixture
 def splitting_shard(request: pytest.FixtureRequest, target: Target) -> ShardUnderTest:
     """A Shard that ends before a Shared layer, so that its results carry the sideband."""
-    return examined(request, _companion(request.config, target, SIDEBAND, splits_a_group))
+    return _examined_beside(request, target, SIDEBAND, splits_a_group)
 
 
 @pytest.fixture
 def sharing_shard(request: pytest.FixtureRequest, target: Target) -> ShardUnderTest:
     """A Shard that starts on a Shared layer, so that its units carry the sideband."""
-    return examined(request, _companion(request.config, target, SIDEBAND, starts_shared))
+    return _examined_beside(request, target, SIDEBAND, starts_shared)
 
 
 @pytest.fixture
 def whole_shard(request: pytest.FixtureRequest, target: Target) -> ShardUnderTest:
     """A Shard of a model with shared indices that ends where no group is split."""
-    return examined(request, _companion(request.config, target, SIDEBAND, ends_whole))
+    return _examined_beside(request, target, SIDEBAND, ends_whole)

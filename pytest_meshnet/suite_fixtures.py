@@ -26,6 +26,7 @@ from pytest_meshnet.runtime.probe import sends_grants
 from pytest_meshnet.runtime.shard import ShardUnderTest
 from pytest_meshnet.runtime.target import InProcess, Target, choose_shard
 from pytest_meshnet.runtime.transport import UnaryFailed
+from pytest_meshnet.suite import limits
 from pytest_meshnet.suite import parity as parities
 from pytest_meshnet.suite.evidence import Attachments, attachments_of
 from pytest_meshnet.suite.parity import figures_of_lane
@@ -265,7 +266,9 @@ def small_shard(request: pytest.FixtureRequest, target: Target) -> ShardUnderTes
     The one under test, or where that has more and a start variant with reduced limits is declared,
     one started with it, which then serves the rest of the run.
     """
-    return examined(request, _small_target(request.config, target))
+    with limits.suspended(request.node):
+        small = _small_target(request.config, target)
+    return examined(request, small)
 
 
 def _small_target(config: pytest.Config, target: Target) -> Target:
@@ -296,7 +299,9 @@ def slow_shard(request: pytest.FixtureRequest, target: Target) -> ShardUnderTest
         in_process = settings(request.config).transport == "in-process"
         shard.unit_seconds = math.inf if in_process else 0.0
         return shard
-    shard = examined(request, _slow_target(request.config, target))
+    with limits.suspended(request.node):
+        slow = _slow_target(request.config, target)
+    shard = examined(request, slow)
     shard.unit_seconds = STALL_MS / 1000
     return shard
 
@@ -352,7 +357,8 @@ def another_shard(
             raise NotProvoked("the target is not started by the suite")
         one = Target(target.descriptor, target.spec, reads=target.reads)
         started.append(one)
-        one.connect(extra=environment)
+        with limits.suspended(request.node):
+            one.connect(extra=environment)
         return examined(request, one)
 
     yield start

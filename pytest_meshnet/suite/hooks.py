@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_meshnet.suite import collection, hardware, recording, summary
+from pytest_meshnet.suite import collection, hardware, limits, recording, summary
 from pytest_meshnet.suite import session as sessions
 
 if TYPE_CHECKING:
@@ -81,6 +81,16 @@ class RunHooks:
     @pytest.hookimpl(optionalhook=True)
     def pytest_meshnet_placement(self, item: pytest.Item, placement: Placement) -> None:
         hardware.note_placement(item, placement, self._run)
+
+    # Their limits
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_timeout_set_timer(self, item: pytest.Item, settings: object) -> None:
+        limits.note_set(item, settings)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_timeout_cancel_timer(self, item: pytest.Item) -> None:
+        limits.note_cancelled(item)
 
     # Workers of xdist
 

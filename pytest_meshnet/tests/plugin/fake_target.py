@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -39,6 +40,7 @@ def descriptor_of(config):
 
 def connect(config, claimed):
     note(f"connect {os.getpid()}")
+    time.sleep(told().get("starts_in", 0))
     if "refusal" in told():
         raise Refusal(told()["refusal"])
     if "lost" in told():

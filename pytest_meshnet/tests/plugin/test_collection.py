@@ -1,5 +1,8 @@
 """A suite is collected alike wherever it lies and whatever a stranger's project says."""
 
+import subprocess
+import sys
+
 import pytest
 
 GOOD = """
@@ -149,3 +152,18 @@ def test_a_module_that_cannot_be_imported_is_an_error_of_the_run(suite):
     result = suite.run("--continue-on-collection-errors")
     result.assert_outcomes(passed=2, errors=1)
     result.stdout.fnmatch_lines(["* engine-error *"])
+
+
+def test_the_id_of_a_test_is_enough_to_run_it_from_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    one = "conformance/test_open_first.py::test_any_content_before_open_ends_the_stream"
+    line = [sys.executable, "-m", "pytest", "--collect-only", "-q", "--meshnet-suite"]
+    for asked in (one, "conformance/test_open_first.py", "acceptance/parity/test_lanes.py"):
+        suite = asked.partition("/")[0]
+        told = subprocess.run(
+            [*line, suite, asked], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert told.returncode == 0, told.stdout + told.stderr
+        found = [name for name in told.stdout.splitlines() if "::" in name]
+        assert found
+        assert all(name.startswith(asked) for name in found)
