@@ -115,19 +115,21 @@ class LlamaServer:
         Raises Nonconformance for an answer that lacks tokens or tells no probabilities.
         """
         del chunk_tokens
-        request = {
-            "prompt": list(prompt),
-            "n_predict": count,
-            "temperature": 0.0,
-            "top_k": 1,
-            "n_probs": TOLD,
-            "cache_prompt": False,
-            "ignore_eos": True,
-            "return_tokens": True,
-            "seed": 0,
-        }
-        answer = self._post("/completion", request)
-        return self._generation(prompt, count, answer)
+        told: list[Mapping[str, Any]] = []
+        timings: list[Mapping[str, Any]] = []
+        while len(told) < count:
+            # The server stops at the end of a text; an oracle goes on, so it is asked again.
+            ids = [*prompt, *(int(one["id"]) for one in told)]
+            answer = self._post("/completion", _request(ids, count - len(told)))
+            more = answer.get("completion_probabilities", [])
+            if not more:
+                raise Nonconformance(
+                    f"{count} tokens with log-probabilities", f"{len(told)} of them",
+                    "does the server know n_probs?",
+                )  # fmt: skip
+            told += more
+            timings.append(answer.get("timings", {}))
+        return self._generation(prompt, told, timings)
 
     def generate_together(self, prompts: Sequence[Sequence[int]], count: int) -> list[Generation]:
         """Do the same for several prompts, in requests that run at once."""
@@ -154,33 +156,45 @@ class LlamaServer:
         return document
 
     def _generation(
-        self, prompt: Sequence[int], count: int, answer: Mapping[str, Any]
+        self,
+        prompt: Sequence[int],
+        told: Sequence[Mapping[str, Any]],
+        timings: Sequence[Mapping[str, Any]],
     ) -> Generation:
         import numpy as np
 
-        told = answer.get("completion_probabilities", [])
-        tokens = [int(one["id"]) for one in told]
-        if len(tokens) != count:
-            raise Nonconformance(
-                f"{count} tokens with log-probabilities", f"{len(tokens)} of them",
-                "does the server know n_probs and ignore_eos?",
-            )  # fmt: skip
-        scores = np.full((count, self._vocabulary), np.nan, dtype=np.float32)
+        scores = np.full((len(told), self._vocabulary), np.nan, dtype=np.float32)
         for row, one in zip(scores, told, strict=True):
             for best in one["top_logprobs"]:
                 row[best["id"]] = best["logprob"]
         return Generation(
             prompt=tuple(prompt),
-            tokens=tuple(tokens),
+            tokens=tuple(int(one["id"]) for one in told),
             scores=scores,
             scale="log-probabilities",
-            work=(self._work(answer.get("timings", {})),),
+            work=(self._work(timings),),
         )
 
-    def _work(self, timings: Mapping[str, Any]) -> ShardWork:
-        parts = [float(timings.get(name, 0.0)) for name in ("prompt_ms", "predicted_ms")]
-        nanos = [int(part * 1e6) for part in parts]
+    def _work(self, timings: Sequence[Mapping[str, Any]]) -> ShardWork:
+        """What the server says that prompts and answers took."""
+        nanos = [
+            int(float(one.get(name, 0.0)) * 1e6)
+            for one in timings
+            for name in ("prompt_ms", "predicted_ms")
+        ]
         return ShardWork(0, self._layers, len(nanos), sum(nanos), min(nanos), 0)
+
+
+def _request(ids: Sequence[int], count: int) -> dict[str, Any]:
+    return {
+        "prompt": list(ids),
+        "n_predict": count,
+        "temperature": 0.0,
+        "top_k": 1,
+        "n_probs": TOLD,
+        "cache_prompt": False,
+        "seed": 0,
+    }
 
 
 def model_file(name: str, folder: Path) -> Path:

@@ -14,10 +14,10 @@ from pytest_meshnet.runtime.route_spec import EngineSpec
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers /completion with ascending tokens; `short` leaves one out."""
+    """Answers /completion with ascending tokens, at most `most` at a time."""
 
     asked: list[dict] = []  # noqa: RUF012
-    short = False
+    most = 100
 
     def do_GET(self):
         self._answer({"status": "ok"})
@@ -25,11 +25,11 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.asked.append(body)
-        count = body["n_predict"] - self.short
+        first = len(body["prompt"])
         told = [
-            {"id": n + 1, "logprob": -0.25,
-             "top_logprobs": [{"id": n + 1, "logprob": -0.25}, {"id": 0, "logprob": -3.0}]}
-            for n in range(count)
+            {"id": n, "logprob": -0.25,
+             "top_logprobs": [{"id": n, "logprob": -0.25}, {"id": 0, "logprob": -3.0}]}
+            for n in range(first, first + min(self.most, body["n_predict"]))
         ]  # fmt: skip
         timings = {"prompt_ms": 2.0, "predicted_ms": 8.0}
         self._answer({"completion_probabilities": told, "timings": timings})
@@ -67,10 +67,20 @@ def reached(url):
 
 def test_token_ids_go_in_and_greedy_tokens_come_out(handler, url):
     made = reached(url).generate([5, 6], 3)
-    assert made.tokens == (1, 2, 3)
+    assert made.tokens == (2, 3, 4)
     (asked,) = handler.asked
     assert asked["prompt"] == [5, 6]
-    assert (asked["temperature"], asked["ignore_eos"], asked["cache_prompt"]) == (0.0, True, False)
+    assert (asked["temperature"], asked["n_predict"], asked["cache_prompt"]) == (0.0, 3, False)
+
+
+def test_an_answer_that_ends_is_continued_and_no_token_is_banned(handler, url):
+    handler.most = 2
+    made = reached(url).generate([5, 6], 5)
+    assert made.tokens == (2, 3, 4, 5, 6)
+    assert [one["prompt"] for one in handler.asked] == [
+        [5, 6], [5, 6, 2, 3], [5, 6, 2, 3, 4, 5],
+    ]  # fmt: skip
+    assert not any("ignore_eos" in one for one in handler.asked)
 
 
 def test_what_is_not_told_is_unknown(url):
@@ -92,7 +102,7 @@ def test_prompts_run_at_once_and_keep_their_order(handler, url):
 
 
 def test_a_token_without_probabilities_is_a_finding(handler, url):
-    handler.short = True
+    handler.most = 0
     with pytest.raises(Nonconformance, match="3 tokens with log-probabilities"):
         reached(url).generate([5], 3)
 
