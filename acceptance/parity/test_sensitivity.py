@@ -14,6 +14,9 @@ from .judging import check
 
 pytestmark = pytest.mark.timeout(900)
 
+PROMPTS = 2
+"""Prompts on which a control must be found: the second can meet what the first left behind."""
+
 
 @pytest.mark.requirement("PARITY-06")
 def test_the_logit_error_stays_below_the_bound_calibrated_for_the_model(
@@ -46,7 +49,7 @@ def test_every_negative_control_is_found_by_the_lane_meant_for_it(parity: Parity
 
 
 def _found(parity: ParityBench, one: Control) -> bool:
-    comparisons = parity.controlled(one, parity.seam.spec.dtypes[0])
+    comparisons = parity.controlled(one, parity.seam.spec.dtypes[0], PROMPTS)
     if comparisons is None:
         return True
     if parity.calibration is not None and one.lane == "bound":

@@ -190,13 +190,17 @@ class ParityBench:
             for name in (self.fitting(generator) if prompts is None else prompts)
         }
 
-    def controlled(self, control: Control, dtype: DType) -> dict[str, Comparison] | None:
+    def controlled(
+        self, control: Control, dtype: DType, most: int | None = None
+    ) -> dict[str, Comparison] | None:
         """Compare a route with a negative control at work; None when its Shards refuse it.
 
-        What a Shard refuses is found already, before any number is looked at.
+        On the corpus, or on `most` prompts of it. What a Shard refuses is found already, before
+        any number is looked at.
         """
         try:
-            return self.compared(controlled(self.seam, control, dtype))
+            route = controlled(self.seam, control, dtype)
+            return self.compared(route, prompts=self.fitting(route)[:most])
         except Nonconformance:
             return None
 
