@@ -6,6 +6,7 @@ import pytest
 
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.machines.exchange import Exchange
+from pytest_meshnet.protocol.tensors import Tensor
 from pytest_meshnet.runtime.errors import Nonconformance
 from pytest_meshnet.runtime.session import Session, joined, rows_of
 from pytest_meshnet.runtime.shard import ShardUnderTest
@@ -21,6 +22,7 @@ from .in_flight import (
     drawn,
     expected_rows,
     outcomes,
+    position,
     take_off,
     unary_cancel,
 )
@@ -111,14 +113,18 @@ def send_chunks(session: Session, shard: ShardUnderTest, wanted: int) -> list[Ex
 
 
 def await_chunks(session: Session, sent: list[Exchange]) -> None:
-    """Wait for chunks that may have been cancelled: applied ones first, then none."""
+    """Wait for chunks that may have been cancelled: applied ones first, then none.
+
+    One that was read behind its cancel continues nothing, where that gave the prefill up.
+    """
     broken = False
     for exchange in sent:
         session.wait(exchange)
         if exchange.ack is not None and not broken:
             session.applied(exchange)
             continue
-        codes = [pb.ERROR_CODE_CANCELLED, *([pb.ERROR_CODE_CACHE_MISS] if broken else [])]
+        continues = broken or exchange.first_position > 0
+        codes = [pb.ERROR_CODE_CANCELLED, *([pb.ERROR_CODE_CACHE_MISS] if continues else [])]
         session.refused(exchange, *codes)
         broken = True
     check_alive(session)
@@ -146,16 +152,73 @@ def test_a_cancelled_prefill_gives_everything_back_and_can_start_afresh(
             sent = send_chunks(session, slow_shard, acked + 2)
             for exchange in sent[:acked]:
                 session.applied(session.wait(exchange))
-            if how == "in-band":
-                session.send(session.client.cancel())
-            else:
-                unary_cancel(slow_shard, session)
+            cancel_all(session, slow_shard, how)
             await_chunks(session, sent)
         rows = joined(session.prefill(prompt, fresh=True), session.decode(step))
         back_to(slow_shard, alone, "of a session that was never cancelled")
     check_silent(session)
     back_to(slow_shard, baseline, "after a session whose prefills were cancelled")
     shard.check_equal(rows, expected, "a fresh prefill after cancelled ones")
+
+
+@pytest.mark.requirement("CANCEL-07")
+@HOW
+@pytest.mark.parametrize("flying", [0, 1, 2])
+def test_a_cancel_between_chunks_keeps_the_kv_of_the_position_it_leaves_and_no_more(
+    slow_shard: ShardUnderTest, how: str, flying: int
+) -> None:
+    """A prefill is cancelled behind its first chunks, with none or some more in flight.
+
+    What was acked may stay or go. Health must count as much as a prefill that has come as far as
+    the position that is told, and a prefill behind it as much as one that was never cancelled.
+    """
+    tokens = slow_shard.tokens(PROMPT + 3, key=6)
+    with slow_shard.session() as session:
+        counted = _counted_at_each_length(session, slow_shard, tokens)
+        for _ in range(2):
+            session.prefill_chunks(tokens.rows(0, PROMPT), [PROMPT], fresh=True, finish=False)
+            sent = []
+            room = min(session.client.credit, session.client.limits.inflight)
+            for at in range(PROMPT, PROMPT + min(flying, room)):
+                exchange = session.send(
+                    session.client.chunk([tokens.rows(at, at + 1)], final=False)
+                )
+                assert exchange is not None, "a chunk is a unit"
+                sent.append(exchange)
+            cancel_all(session, slow_shard, how)
+            await_chunks(session, sent)
+            done = PROMPT + sum(one.applied for one in sent)
+            told = position(session, tokens)
+            if told not in (0, done):
+                raise Nonconformance(f"0 or {done} tokens held after the cancel", f"{told}")
+            back_to(slow_shard, counted[told], f"of {told} tokens, after a cancelled prefill")
+        session.prefill(tokens, fresh=True)
+        back_to(slow_shard, counted[tokens.shape[1]], "of a prefill that was never cancelled")
+    check_silent(session)
+
+
+def _counted_at_each_length(
+    session: Session, shard: ShardUnderTest, tokens: Tensor
+) -> dict[int, pb.HealthReport]:
+    """What Health counts when an undisturbed prefill holds nothing, a prompt, and each token more.
+
+    Where the prefill is over, what is in flight has come to rest.
+    """
+    counted = {0: shard.health()}
+    for at in range(PROMPT, tokens.shape[1] + 1):
+        start = 0 if at == PROMPT else at - 1
+        rows = tokens.rows(start, at)
+        session.prefill_chunks(rows, [at - start], fresh=not start, finish=False)
+        counted[at] = shard.health()
+    return counted
+
+
+def cancel_all(session: Session, shard: ShardUnderTest, how: str) -> None:
+    """Cancel every unit of a session, in band or by the unary call."""
+    if how == "in-band":
+        session.send(session.client.cancel())
+    else:
+        unary_cancel(shard, session)
 
 
 @pytest.mark.requirement("CANCEL-07")

@@ -268,3 +268,18 @@ class AnswersMisaddressedSignals(Worker):
         code = pb.ERROR_CODE_EPOCH_STALE if stale else pb.ERROR_CODE_PAYLOAD_CORRUPT
         self.send_status(session, "", 0, Refused(code, "the signal is not for this stream"))
         return True
+
+
+@variant
+class CancelGivesUpThePrefill(Worker):
+    """A cancel of all in mid-prefill gives up what was held of it, and not only what is in flight.
+
+    CANCEL-07 can be read so; the client is told by the miss of what it sends next.
+    """
+
+    def cancel_units(self, session: Session, work_id: str) -> int:
+        """Cancel, and drop a prefill that has no final chunk."""
+        count = super().cancel_units(session, work_id)
+        if not work_id and not session.finished:
+            session.drop_state()
+        return count

@@ -129,3 +129,53 @@ class CancelledPrefillCannotRestart(OtherCancel):
         if fresh and session.held and getattr(self, "broken", None) is session:
             raise self.rules.cache_miss(session, "a prefill is under way")
         super().begin(session, unit)
+
+
+class _StrayTokens(Worker):
+    """Health counts tokens of prefills that were cancelled."""
+
+    stray = 0
+
+    def cancel_units(self, session: Session, work_id: str) -> int:
+        unfinished = 0 if session.finished else session.held
+        count = super().cancel_units(session, work_id)
+        if unfinished:
+            self.stray += unfinished
+            self.left_unfinished(session)
+        return count
+
+    def left_unfinished(self, session: Session) -> None:
+        raise NotImplementedError
+
+    def health(self, resident_bytes: int) -> pb.HealthReport:
+        report = super().health(resident_bytes)
+        places = self.served.max_sessions * self.served.max_context
+        report.kv_pressure = min(1.0, report.kv_pressure + self.stray / places)
+        return report
+
+
+@mutant("CANCEL-07")
+class CancelledPrefillIsForgottenAndKept(_StrayTokens):
+    """A cancelled prefill is dropped from its session, and its memory is not given back."""
+
+    def left_unfinished(self, session: Session) -> None:
+        session.drop_state()
+
+
+@mutant("CANCEL-07")
+class CancelledPrefillIsHeldTwice(_StrayTokens):
+    """A cancel in mid-prefill copies what is held, and keeps the original too."""
+
+    def left_unfinished(self, session: Session) -> None:
+        """Nothing is dropped."""
+
+
+@mutant("CANCEL-07")
+class CancelTakesALastToken(Worker):
+    """A cancel in mid-prefill takes the last token back that was acked."""
+
+    def cancel_units(self, session: Session, work_id: str) -> int:
+        count = super().cancel_units(session, work_id)
+        if session.held and not session.finished:
+            session.held -= 1
+        return count

@@ -7,7 +7,7 @@ the protocol allows; told which one came, it moves on. It knows a client that wa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from pytest_meshnet.runtime.scripts.script import Flaw, Kind, Step
@@ -83,7 +83,10 @@ class Message:
 
 @dataclass(slots=True)
 class Line:
-    """A stream and the session that was opened on it. `finished` None is a decode too early."""
+    """A stream and the session that was opened on it. `finished` None is a decode too early.
+
+    After a cancel in mid-prefill `doubtful` says that `held` may have been dropped with it.
+    """
 
     session: int
     epoch: int
@@ -91,7 +94,12 @@ class Line:
     finished: bool | None = False
     last: int = 0
     fenced: bool = False
+    doubtful: bool = False
     sent: Message | None = None
+
+    def dropped(self) -> Line:
+        """The same with nothing held."""
+        return replace(self, held=(), finished=False, doubtful=False)
 
 
 @dataclass(slots=True)
@@ -163,7 +171,10 @@ class Model:
             return (Answer("nothing"),)
         if message.kind == "half-close":
             return (Answer("ended"), stale) if line.fenced else (Answer("ended"),)
-        return (stale,) if line.fenced else self._allowed_unit(message, line)
+        if line.fenced:
+            return (stale,)
+        there = self._allowed_unit(message, line)
+        return (*there, *self._allowed_unit(message, line.dropped())) if line.doubtful else there
 
     def _is_old(self, message: Message) -> bool:
         return message.epoch < self.highest.get(message.session, 0)
@@ -227,7 +238,9 @@ class Model:
         elif message.kind == "open":
             if found.word == "accepted":
                 self._accepted(message)
-        elif message.kind != "unary-cancel" and message.stream in self.lines:
+        elif message.kind == "unary-cancel":
+            self._cancelled(message.session, message.epoch)
+        elif message.stream in self.lines:
             line = self.lines[message.stream]
             self._move_line(message, found, line)
 
@@ -238,12 +251,36 @@ class Model:
                 self.occupied[line.session] = None
         elif message.kind == "release" and not line.fenced:
             self._empty(line.session, line.epoch, occupied=None)
-        elif message.kind not in ("release", "cancel"):
+        elif message.kind == "cancel":
+            self._cancelled(line.session, line.epoch)
+        elif message.kind != "release":
+            self._settle(message, found, line)
             line.sent = message
             if found.word == "applied":
                 self._applied(message, line)
             elif self.occupied[line.session] is False:
                 self.occupied[line.session] = None
+
+    def _cancelled(self, session: int, epoch: int) -> None:
+        """A cancel in mid-prefill may give up the prefill, or only what is in flight of it."""
+        for line in self.lines.values():
+            its = (line.session, line.epoch) == (session, epoch) and not line.fenced
+            if its and line.held and line.finished is not True:
+                line.doubtful = True
+                self.occupied[session] = None
+
+    def _settle(self, message: Message, found: Answer, line: Line) -> None:
+        """Take out of an answer whether what was in doubt is still held."""
+        if not line.doubtful or line.fenced:
+            return
+        dropped = line.dropped()
+        kept = any(one.allows(found) for one in self._allowed_unit(message, line))
+        gone = any(one.allows(found) for one in self._allowed_unit(message, dropped))
+        line.doubtful = kept and gone
+        if not gone:
+            self.occupied[line.session] = True
+        elif not kept:
+            line.held, line.finished = dropped.held, dropped.finished
 
     def _accepted(self, message: Message) -> None:
         for line in self.lines.values():
@@ -256,7 +293,7 @@ class Model:
         self.occupied[session] = occupied
         for line in self.lines.values():
             if (line.session, line.epoch) == (session, epoch):
-                line.held, line.finished = (), False
+                line.held, line.finished, line.doubtful = (), False, False
 
     def _applied(self, message: Message, line: Line) -> None:
         line.last = message.number
@@ -265,6 +302,7 @@ class Model:
                 self.occupied[line.session] = None
             return
         early = message.kind == "decode" and line.finished is not True
+        line.doubtful = False
         line.held = line.held[: message.expected] + (message.key,) * message.tokens
         line.finished = None if early else message.final
         self.occupied[line.session] = True

@@ -50,6 +50,7 @@ FOUND = (
     "new-epoch-inherits-the-state",
     "ignores-deadlines",
     "calls-expiry-a-cancel",
+    "cancel-takes-a-last-token",
 )
 
 
@@ -138,8 +139,55 @@ def test_the_model_wants_a_duplicate_for_an_old_step_and_a_miss_for_a_wrong_leng
     assert moved(model, Step("decode", ahead=0), duplicate) == (duplicate,)
 
 
-def test_the_reference_answers_every_random_script_as_the_model_allows() -> None:
-    shard = shard_of("")
+CANCELLED = (Step("open", epoch=1), Step("fresh", tokens=2, final=False), Step("cancel"))
+IN_MID_PREFILL = (
+    Answer("accepted"),
+    Answer("applied", past_len=2, hit=False),
+    Answer("nothing"),
+)
+
+
+@pytest.mark.parametrize("unary", [False, True])
+@pytest.mark.parametrize("held", [0, 2])
+def test_after_a_cancel_in_mid_prefill_either_length_is_right_until_one_is_told(
+    held: int, unary: bool
+) -> None:
+    model = Model(room=20)
+    for step, answer in zip(CANCELLED[:2], IN_MID_PREFILL, strict=False):
+        moved(model, step, answer)
+    cancel = Step("unary-cancel" if unary else "cancel")
+    moved(model, cancel, Answer("told" if unary else "nothing"))
+    miss = Answer("refused", "CACHE_MISS", past_len=held)
+    both = {Answer("refused", "CACHE_MISS", past_len=one) for one in (0, 2)}
+    assert set(moved(model, Step("decode", at=1), miss)) == both
+    assert moved(model, Step("decode", at=1), miss) == (miss,)
+
+
+def test_a_cancel_behind_a_finished_prefill_leaves_no_doubt() -> None:
+    model = Model(room=20)
+    moved(model, Step("open", epoch=1), Answer("accepted"))
+    moved(model, Step("fresh", tokens=2), Answer("applied", past_len=2, hit=False))
+    moved(model, Step("cancel"), Answer("nothing"))
+    applied = Answer("applied", past_len=3, hit=True)
+    assert moved(model, Step("decode"), applied) == (applied,)
+
+
+@pytest.mark.parametrize("held", [0, 2])
+def test_what_is_applied_after_a_cancel_tells_which_length_it_was(held: int) -> None:
+    model = Model(room=20)
+    for step, answer in zip(CANCELLED, IN_MID_PREFILL, strict=True):
+        moved(model, step, answer)
+    goes_on = Answer("applied", past_len=3, hit=True)
+    afresh = Answer("applied", past_len=1, hit=False)
+    step, applied = (Step("append"), goes_on) if held else (Step("fresh"), afresh)
+    assert applied in moved(model, step, applied)
+    duplicate = Answer("duplicate", past_len=applied.past_len)
+    assert moved(model, Step("decode", ahead=0), duplicate) == (duplicate,)
+
+
+@pytest.mark.parametrize("honest", ["", "cancel-gives-up-the-prefill"])
+def test_an_honest_worker_answers_every_random_script_as_the_model_allows(honest: str) -> None:
+    shard = shard_of(honest)
     values = Values(shard)
     played = play_all(random_scripts(60), shard, values)
     assert played > 1000, f"only {played} steps had a meaning"
