@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from pytest_meshnet.alpha.criteria import criterion
-from pytest_meshnet.alpha.criteria.identity import SECTION, tensors
+from pytest_meshnet.alpha.criteria.identity import SECTION, span, tensors
 from pytest_meshnet.alpha.reading import GIB, Reading
+from pytest_meshnet.target.plan.kv_cache import IndexerLayout, kv_bytes, target_layers
 
 
 def _bytes(at: Reading, node: Mapping[str, Any], where: str, *names: str) -> list[int] | None:
@@ -198,6 +199,16 @@ def topology_is_known(at: Reading) -> None:
         at.note = f"not a recommended topology ({', '.join(at.threshold)})"
 
 
+def _least_kv(at: Reading, first: int, end: int) -> int:
+    """Bytes of KV of these layers at the locked context, with indexer keys in Full layers alone."""
+    layers = target_layers(at.locked.snapshot.architecture, IndexerLayout.OPTIMIZED)
+    tokens, concurrency = (
+        int(at.locked_number("target_run", key)) for key in ("context_tokens", "concurrency")
+    )
+    kv_type = str(at.locked.contract.threshold("target_run", "kv_dtype"))
+    return kv_bytes(layers[max(first, 0) : max(end, 0)], tokens, kv_type, concurrency)
+
+
 @criterion(
     SECTION,
     "arithmetic_minimum_requires_measured_placement_evidence",
@@ -211,6 +222,10 @@ def placement_was_measured(at: Reading) -> None:
     if len(sizes) < 2:
         at.fail("not-distributed", f"{len(sizes)} machine(s) in the record, two are needed")
     for (where, node), found in zip(at.nodes(), sizes, strict=True):
-        report = tensors(at, node, "owned", where)
+        layers, report = span(at, node, where), tensors(at, node, "owned", where)
+        if found is not None and layers is not None and found[1] < _least_kv(at, *layers):
+            at.fail(
+                "kv-too-small", f"{where}: {found[1]} bytes hold no KV of layers {list(layers)}"
+            )
         if found is not None and report is not None and found[0] != sum(report.values()):
             at.fail("contradictory", f"{where}: the weights placed are not the tensors owned")

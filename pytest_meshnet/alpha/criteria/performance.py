@@ -117,6 +117,7 @@ def every_stage_tells(at: Reading) -> None:
             if value is not None and name not in _MAY_BE_ZERO:
                 at.above_zero(value, f"{where}.{name}")
         _check_stage(at, stage, where, found)
+    _check_memory(at, stages)
     _check_steps(at, list(stages.values()))
     at.show(len(stages), "stages")
 
@@ -139,17 +140,37 @@ def _check_stage(
         at.fail("errors", f"{where} counted {errors} errors")
 
 
+_PEAKS = {"rss": "peak_rss_bytes", "vram": "peak_vram_bytes", "kv": "kv_bytes"}
+"""What a stage tells of its memory is no more than what its machine measured."""
+
+
+def _check_memory(at: Reading, stages: Mapping[str, Mapping[str, Any]]) -> None:
+    for where, node in at.nodes():
+        stage = stages.get(str(at.text(node, "host", where)), {})
+        for name, peak in _PEAKS.items():
+            most = at.count(node, peak, where)
+            found = at.number(stage, name, f"stage of {where}", told=True) if stage else None
+            if most is not None and found is not None and found > most:
+                at.fail("contradictory", f"{where}: its stage tells more {name} than {peak}")
+
+
 def _check_steps(at: Reading, stages: Sequence[Mapping[str, Any]]) -> None:
-    """One after the other, the stages compute no longer than the mean decode step took."""
-    computed = [at.number(one, "compute", "stages", told=True) for one in stages]
-    runs = at.parts(SECTION, "decode")
+    """One after the other, stages and seams take no longer than the mean decode step took."""
     times = [
-        (at.number(run, "tokens", "decode"), at.number(run, "seconds", "decode")) for run in runs
+        (at.number(run, "tokens", "decode"), at.number(run, "seconds", "decode"))
+        for run in at.parts(SECTION, "decode")
     ]
     steps = [seconds / tokens for tokens, seconds in times if tokens and seconds is not None]
-    spent = sum(one for one in computed if one is not None)
-    if steps and spent > max(steps) * (1 + _ROUNDING):
-        text = f"the stages compute {spent:g} s a step, and a step took {max(steps):g} s"
+    longest = max(steps, default=0.0) * (1 + _ROUNDING)
+    found = {
+        name: [at.number(one, name, "stages", told=True) or 0 for one in stages]
+        for name in ("compute", "seam_latency", "queue", "backend_timing")
+    }
+    spent = sum(found["compute"]) + sum(found["seam_latency"])
+    # A stage waits while the others compute, and its backend counts a part of its compute.
+    alone = max(found["queue"] + found["backend_timing"], default=0)
+    if steps and max(spent, alone) > longest:
+        text = f"the stages tell of {max(spent, alone):g} s a step, and a step took {max(steps):g}"
         at.fail("contradictory", text)
 
 

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from .breaks import LISTED, RUN
+from .breaks import LISTED
+from .run_breaks import RUN
 
 GONE, TOLD = object(), object()
 

@@ -168,7 +168,7 @@ def _performance() -> dict[str, Any]:
         kv=200_000_000,
         seam_bytes=12288,
         seam_latency=0.001,
-        rss=40 * GIB,
+        rss=36 * GIB,
         vram=2 * GIB,
         backend_timing=0.2,
         kv_pressure=0.3,
