@@ -8,10 +8,6 @@ from dataclasses import dataclass
 from pytest_meshnet.ledger.requirements import Ledger, Requirement
 from pytest_meshnet.ledger.status import PlannedTest
 
-OPEN_PROFILES: tuple[str, ...] = ()
-"""Profiles that this version does not examine. A claim of one is never certified: its MUSTs have
-no test, and a verdict counts them as not-run."""
-
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
@@ -20,12 +16,6 @@ class Coverage:
     requirement: Requirement
     tests: tuple[str, ...]
     mutants: tuple[str, ...]
-
-    @property
-    def is_open(self) -> bool:
-        """Whether nobody began to examine it, and its profile is listed as open."""
-        untouched = not self.tests and not self.mutants
-        return untouched and self.requirement.profile in OPEN_PROFILES
 
     @property
     def gaps(self) -> tuple[str, ...]:

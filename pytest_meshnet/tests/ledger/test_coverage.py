@@ -1,6 +1,6 @@
 import pytest
 
-from pytest_meshnet.ledger.coverage import OPEN_PROFILES, cover
+from pytest_meshnet.ledger.coverage import cover
 from pytest_meshnet.ledger.requirements import UnknownRequirement
 from pytest_meshnet.ledger.status import PlannedTest
 from pytest_meshnet.tests.ledger.samples import LEDGER
@@ -33,16 +33,3 @@ def test_a_must_says_what_it_lacks_and_a_should_lacks_nothing():
 def test_an_id_outside_the_ledger_is_refused(planned, mutants):
     with pytest.raises(UnknownRequirement):
         covered(planned, mutants)
-
-
-def test_only_an_untouched_requirement_of_an_open_profile_is_open(monkeypatch):
-    monkeypatch.setattr("pytest_meshnet.ledger.coverage.OPEN_PROFILES", ("core",))
-    answer = covered()
-    assert answer["IDEM-01"].is_open
-    assert not answer["DECODE-02"].is_open, "it has a test, and lacks a mutant"
-    monkeypatch.setattr("pytest_meshnet.ledger.coverage.OPEN_PROFILES", ("bundle",))
-    assert not covered()["IDEM-01"].is_open
-
-
-def test_the_open_profiles_are_those_of_parity():
-    assert OPEN_PROFILES == ("parity",)
