@@ -36,7 +36,7 @@ def bite(
 
     With `whole`, all of them run, and then every other test of its profile, in process with the
     small model; otherwise the first finding is enough. On a variant all tests of runtime
-    requirements run, with and without zstd. Results come as they are ready. Raises
+    requirements run, with `whole` once more with zstd offered. Results come as they are ready. Raises
     RuntimeError when a child breaks.
     """
     ledger = Ledger.load()
@@ -44,7 +44,7 @@ def bite(
     orders = {}
     for one in mutants:
         others = bystanders(one, tests, ledger) if whole or one.kind == "variant" else []
-        orders[one.name] = _orders(one, own[one.name], others, ledger)
+        orders[one.name] = _orders(one, own[one.name], others, ledger, whole=whole)
     tested = [one for one in mutants if own[one.name]]
     yield from (judged(one, [], (), 0.0) for one in mutants if not own[one.name])
     with ThreadPoolExecutor(processes) as pool:
@@ -61,13 +61,13 @@ def bite(
 
 
 def _orders(
-    mutant: Entry, own: Sequence[str], others: Sequence[str], ledger: Ledger
+    mutant: Entry, own: Sequence[str], others: Sequence[str], ledger: Ledger, *, whole: bool
 ) -> list[Order]:
     """In process, where order is certain and a start costs nothing, unless a process is needed."""
     if mutant.kind == "variant":
         # Once more with zstd offered, or one that compresses would do so in few tests.
         plain = Order(mutant.name, "in-process", (*own, *others))
-        return [plain, replace(plain, offer="zstd")]
+        return [plain, replace(plain, offer="zstd")] if whole else [plain]
     if mutant.kind == "testee-variant":
         return [Order(mutant.name, "in-process", tuple(own))]
     if not _PROCESS_NEEDS.intersection(ledger.get(mutant.requirement).needs):
