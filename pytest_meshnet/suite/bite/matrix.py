@@ -36,8 +36,8 @@ def bite(
 
     With `whole`, all of them run, and then every other test of its profile, in process with the
     small model; otherwise the first finding is enough. On a variant all tests of runtime
-    requirements run, with `whole` once more with zstd offered. Results come as they are ready. Raises
-    RuntimeError when a child breaks.
+    requirements run, with `whole` once more with zstd offered. Results come as they are ready.
+    Raises RuntimeError when a child breaks.
     """
     ledger = Ledger.load()
     own = {one.name: designated(one, tests, ledger) for one in mutants}
