@@ -17,6 +17,8 @@ import pytest
 
 from pytest_meshnet.alpha.collectors.host import collect_host
 from pytest_meshnet.alpha.record import RecordRefused
+from pytest_meshnet.hardware.inventory import read
+from pytest_meshnet.hardware.placement.senses import real
 from pytest_meshnet.runtime.errors import NotProvoked, Refusal
 from pytest_meshnet.suite.evidence import Attachments
 from pytest_meshnet.target.documents import LockedTarget
@@ -34,7 +36,8 @@ def test_this_machine_holds_its_verified_part_of_the_target(attachments: Attachm
     if HOST not in os.environ:
         raise NotProvoked(f"{HOST} does not name this machine's file; see docs/alpha.md")
     try:
-        part = collect_host(Path(os.environ[HOST]), LockedTarget.load().manifest)
+        manifest, inventory = LockedTarget.load().manifest, read(real().drivers)
+        part = collect_host(Path(os.environ[HOST]), manifest, inventory)
     except RecordRefused as refused:
         raise Refusal(refused.message) from refused
     text = json.dumps(part, indent=1)

@@ -38,6 +38,7 @@ from pytest_meshnet.target.artifact.pins import locate, pins_of_manifest
 from pytest_meshnet.target.artifact.verification import verify_files
 
 if TYPE_CHECKING:
+    from pytest_meshnet.hardware.inventory import Inventory
     from pytest_meshnet.target.manifest import Manifest
 
 SCHEMA = "meshnet.alpha-part/1"
@@ -61,9 +62,10 @@ def read_settings(path: Path) -> dict[str, Any]:
     return found
 
 
-def collect_host(path: Path, manifest: Manifest) -> dict[str, Any]:
+def collect_host(path: Path, manifest: Manifest, inventory: Inventory) -> dict[str, Any]:
     """Measure this machine as its file says, and return its part as JSON.
 
+    `inventory` is what the GPU drivers of this machine told.
     Every file of the manifest that is here is read and hashed, which takes a while. Raises
     RecordRefused for a file that cannot be used, OSError when the worker or a log is not there.
     """
@@ -78,7 +80,7 @@ def collect_host(path: Path, manifest: Manifest) -> dict[str, Any]:
     node = {"host": claim(name, "the operating system")}
     node |= claims(source, {name: told[name] for name in _TOLD}, "configured")
     node |= {"hardware": claim(machine.hardware(), machine.BY)}
-    node |= machine.memory(told["pid"])
+    node |= machine.with_gpus(machine.memory(told["pid"]), machine.gpus(inventory))
     node["owned"] = claim(_json(here / told["owned"]), "the worker", "reported")
     found = verify_files(
         locate(pins_of_manifest(manifest), [Path(one) for one in told["artifacts"]]),

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import platform
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pytest_meshnet.alpha.collectors.claims import Claims, claims
+
+if TYPE_CHECKING:
+    from pytest_meshnet.hardware.inventory import Inventory
 
 BY = "/proc"
 _KIB = 1024
@@ -58,3 +62,27 @@ def memory(pid: int) -> Claims:
             "mmap_only": worker["RssFile"] > worker["RssAnon"],
         },
     )
+
+
+def gpus(found: Inventory) -> Claims:
+    """GPU memory beside main memory, in bytes; what the drivers could not tell stays open.
+
+    A machine in which every driver was asked and none has a GPU has no memory of one and used none.
+    Whether a GPU shares the machine's memory no driver tells, so that it stays open where there is
+    one.
+    """
+    sizes = [one.memory_bytes for one in found.devices if one.mig is None]
+    known = [size for size in sizes if size is not None]
+    if found.problems or found.simulated or len(known) < len(sizes):
+        return {}
+    nothing = {"peak_vram_bytes": 0, "unified": False}
+    return claims("the GPU drivers", {"gpu_bytes": sum(known)} | ({} if known else nothing))
+
+
+def with_gpus(memory: Claims, gpu: Claims) -> Claims:
+    """Both together: usable memory counts both pools, and is open where one is unknown."""
+    whole = memory | gpu
+    main = whole.pop("usable_bytes")["value"]
+    if "gpu_bytes" in gpu:
+        whole |= claims(BY, {"usable_bytes": main + gpu["gpu_bytes"]["value"]})
+    return whole

@@ -14,9 +14,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from pytest_meshnet.alpha.collectors import machine
+from pytest_meshnet.alpha.collectors.claims import claim
 from pytest_meshnet.alpha.collectors.host import collect_host, merge
 from pytest_meshnet.alpha.commands import alpha
+from pytest_meshnet.alpha.reading import GIB
 from pytest_meshnet.alpha.record import RecordRefused, check
+from pytest_meshnet.hardware.inventory import Inventory
+from pytest_meshnet.hardware.inventory.device import Device
 from pytest_meshnet.target.documents import LockedTarget
 from pytest_meshnet.target.manifest import Manifest
 
@@ -38,6 +43,9 @@ logs = ["worker.log"]
 prompts = ["prompt.txt"]
 owned = "owned.json"
 """
+
+
+NO_GPU = Inventory()
 
 
 @pytest.fixture
@@ -64,7 +72,7 @@ def folder(tmp_path: Path, manifest: Manifest) -> Path:
 def test_a_machine_measures_what_it_can_and_says_what_it_was_told(
     folder: Path, manifest: Manifest
 ) -> None:
-    part = collect_host(folder / "host.toml", manifest)
+    part = collect_host(folder / "host.toml", manifest, NO_GPU)
     node = part["node"]
     assert [one["name"] for one in node["files"]["value"]] == [manifest.shards[0].name]
     assert (node["files"]["source"], node["owned"]["source"]) == ("measured", "reported")
@@ -75,7 +83,7 @@ def test_a_machine_measures_what_it_can_and_says_what_it_was_told(
 
 def test_a_damaged_file_is_not_among_the_verified_ones(folder: Path, manifest: Manifest) -> None:
     (folder / "models" / manifest.shards[0].name).write_bytes(b"weightS")
-    assert collect_host(folder / "host.toml", manifest)["node"]["files"]["value"] == []
+    assert collect_host(folder / "host.toml", manifest, NO_GPU)["node"]["files"]["value"] == []
 
 
 @pytest.mark.parametrize("spoil", ["schema = 1", "pid = ", 'role = "head"'])
@@ -85,8 +93,34 @@ def test_a_file_that_lacks_a_key_or_cannot_be_read_is_refused(
     path = folder / "host.toml"
     path.write_text(path.read_text().replace(spoil, "", 1))
     with pytest.raises(RecordRefused) as refused:
-        collect_host(path, manifest)
+        collect_host(path, manifest, NO_GPU)
     assert refused.value.code == "host-file"
+
+
+def _device(size: int | None) -> Device:
+    return Device(provider="nvml", vendor="nvidia", uuid=f"GPU-{size}", memory_bytes=size)
+
+
+@pytest.mark.parametrize(
+    ("inventory", "known"),
+    [
+        (NO_GPU, {"gpu_bytes": 0, "peak_vram_bytes": 0, "unified": False}),
+        (Inventory((_device(12 * GIB), _device(8 * GIB))), {"gpu_bytes": 20 * GIB}),
+        (Inventory((_device(12 * GIB), _device(None))), {}),
+        (Inventory(problems=("nvml: lost",)), {}),
+    ],
+    ids=["none", "two", "one unknown", "a driver failed"],
+)
+def test_what_gpu_drivers_do_not_tell_stays_open(
+    inventory: Inventory, known: dict[str, Any]
+) -> None:
+    gpu = machine.gpus(inventory)
+    assert {name: one["value"] for name, one in gpu.items()} == known
+    whole = machine.with_gpus({"usable_bytes": claim(5, "test")}, gpu)
+    if known:
+        assert whole["usable_bytes"]["value"] == 5 + known["gpu_bytes"]
+    else:
+        assert "usable_bytes" not in whole
 
 
 def test_a_machine_that_is_called_otherwise_is_not_measured(
@@ -95,7 +129,7 @@ def test_a_machine_that_is_called_otherwise_is_not_measured(
     path = folder / "host.toml"
     path.write_text(path.read_text().replace(f'"{platform.node()}"', '"rig-z"'))
     with pytest.raises(RecordRefused, match="host is 'rig-z', this machine is"):
-        collect_host(path, manifest)
+        collect_host(path, manifest, NO_GPU)
 
 
 def _part(record: dict[str, Any], place: int) -> dict[str, Any]:
