@@ -67,16 +67,14 @@ def memory(pid: int) -> Claims:
 def gpus(found: Inventory) -> Claims:
     """GPU memory beside main memory, in bytes; what the drivers could not tell stays open.
 
-    A machine in which every driver was asked and none has a GPU has no memory of one and used none.
-    Whether a GPU shares the machine's memory no driver tells, so that it stays open where there is
-    one.
+    That no driver lists a GPU does not say that there is none: the driver itself may be missing.
+    Whether a GPU shares the machine's memory no driver tells.
     """
     sizes = [one.memory_bytes for one in found.devices if one.mig is None]
     known = [size for size in sizes if size is not None]
-    if found.problems or found.simulated or len(known) < len(sizes):
+    if not known or found.problems or found.simulated or len(known) < len(sizes):
         return {}
-    nothing = {"peak_vram_bytes": 0, "unified": False}
-    return claims("the GPU drivers", {"gpu_bytes": sum(known)} | ({} if known else nothing))
+    return claims("the GPU drivers", {"gpu_bytes": sum(known)})
 
 
 def with_gpus(memory: Claims, gpu: Claims) -> Claims:

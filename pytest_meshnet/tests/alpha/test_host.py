@@ -104,7 +104,7 @@ def _device(size: int | None) -> Device:
 @pytest.mark.parametrize(
     ("inventory", "known"),
     [
-        (NO_GPU, {"gpu_bytes": 0, "peak_vram_bytes": 0, "unified": False}),
+        (Inventory(notes=("nvml: not installed",)), {}),
         (Inventory((_device(12 * GIB), _device(8 * GIB))), {"gpu_bytes": 20 * GIB}),
         (Inventory((_device(12 * GIB), _device(None))), {}),
         (Inventory(problems=("nvml: lost",)), {}),
