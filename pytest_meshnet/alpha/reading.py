@@ -97,6 +97,9 @@ class Reading:
             enough = "a measurement or the runtime's report" if told else "a measurement"
             self.fail(NOT_MEASURED, f"{where}.{name} is {source}, and only {enough} counts")
             return None
+        if not str(found.get("by", "")).strip():
+            self.fail(NOT_MEASURED, f"{where}.{name} is {source} by nobody: name who looked")
+            return None
         return value
 
     def number(

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_meshnet.alpha.commands import alpha
-from pytest_meshnet.alpha.judge import Verdict, judge
+from pytest_meshnet.alpha.judge import MET, NO_EVIDENCE, Verdict, judge
 from pytest_meshnet.alpha.page import page
 from pytest_meshnet.alpha.record import RecordRefused, check, read
 from pytest_meshnet.alpha.statement import statement
@@ -127,6 +127,19 @@ def test_there_is_no_claim_whose_odd_value_is_still_alpha(odd: Any) -> None:
         if judge(locked(), record).word == "alpha" and not fits:
             passed.append(path)
     assert passed == []
+
+
+@pytest.mark.parametrize("by", [None, "", " "])
+def test_what_nobody_measured_is_no_evidence(by: str | None) -> None:
+    record = json.loads(text())
+    found = record["performance"]["warmups"]
+    found["by"] = by
+    if by is None:
+        del found["by"]
+    check(record)
+    verdict = judge(locked(), record)
+    (line,) = (line for line in verdict.lines if line.status != MET)
+    assert (line.id, line.status) == ("performance.warmups", NO_EVIDENCE)
 
 
 def test_energy_may_be_unknown_and_never_wrong() -> None:
