@@ -14,6 +14,9 @@ from pytest_meshnet.runtime.transport import UnaryFailed
 # Wall clocks of two machines differ; minutes do not.
 CLOCK_MARGIN_NANOS = 5 * 60 * 1_000_000_000
 
+# The longest context that is filled, and how far a longer one is tried, in tokens.
+MOST_CONTEXT, FIRST_TOKENS = 1024, 256
+
 LIMITS = (
     "credits_granted",
     "max_inflight_chunks",
@@ -99,6 +102,24 @@ def test_the_declared_chunk_bound_is_the_enforced_one(shard: ShardUnderTest) -> 
     with shard.session() as session:
         session.refused(session.exchange(session.client.chunk([tokens])))
         session.result(session.send_unit(session.client.chunk([tokens.rows(0, bound)])))
+
+
+@pytest.mark.requirement("CAP-03")
+def test_the_declared_context_is_the_enforced_one(small_shard: ShardUnderTest) -> None:
+    """A session is filled to the last of the declared tokens, and one token more is refused.
+
+    A context too long to be filled is tried as far as its first tokens.
+    """
+    shard = small_shard
+    context = capability(shard).max_context_tokens
+    if context < 1:
+        raise Nonconformance("max_context_tokens above 0", f"{context}")
+    whole = context <= MOST_CONTEXT
+    tokens = shard.tokens(context if whole else FIRST_TOKENS)
+    with shard.session() as session:
+        session.prefill(tokens)
+        if whole:
+            session.refused(session.exchange(session.client.decode(shard.tokens(1))))
 
 
 @pytest.mark.requirement("CAP-04")

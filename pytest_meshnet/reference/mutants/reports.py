@@ -107,6 +107,22 @@ class EnforcesHalfOfTheDeclaredTokens(Rules):
         super().check_tokens(session, unit)
 
 
+@mutant("CAP-03")
+class DeclaresTwiceItsContext(_OtherReport):
+    """The report declares twice the tokens that a session may hold."""
+
+    def edit(self, report: pb.CapabilityReport) -> None:
+        report.max_context_tokens *= 2
+
+
+@mutant("CAP-03")
+class DeclaresHalfOfItsContext(_OtherReport):
+    """The report declares half of the tokens that a session may hold."""
+
+    def edit(self, report: pb.CapabilityReport) -> None:
+        report.max_context_tokens //= 2
+
+
 @mutant("CAP-04")
 class CountsItsReports(_OtherReport):
     """Every report names another device."""
