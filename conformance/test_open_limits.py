@@ -7,9 +7,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pytest_meshnet.protocol.codec import encode_bundle
+from pytest_meshnet.protocol.codec import encode_bundle, encode_tensor
 from pytest_meshnet.protocol.flow import FlowLimits
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
+from pytest_meshnet.protocol.machines.exchange import Exchange
 from pytest_meshnet.protocol.tensors import Tensor
 from pytest_meshnet.runtime.errors import Nonconformance
 from pytest_meshnet.runtime.opening import edited_session
@@ -133,6 +134,36 @@ def test_a_compression_that_was_accepted_may_be_used(shard: ShardUnderTest) -> N
         chunk = session.exchange(session.client.chunk([prompt], bundle=packed))
         shard.check_equal(rows_of([session.applied(chunk)]), alone[:1], "compressed prefill")
         shard.check_equal(session.decode(step), alone[1:], "plain decode behind it")
+
+
+@pytest.mark.requirement("OPEN-09")
+@pytest.mark.parametrize("offer", [[], [NONE]], ids=["nothing", "none"])
+def test_a_compression_that_was_not_accepted_is_refused_or_read_and_harms_nothing(
+    shard: ShardUnderTest, offer: list[int]
+) -> None:
+    """Chunk and decode step come compressed all the same; what is refused comes again, plain.
+
+    The agreement binds the client. A worker that can read more may, and must then read it right.
+    """
+    prompt, step = _two_tokens(shard)
+    alone = shard.undisturbed(prompt, step)
+    with _offering(shard, offer) as session:
+        client = session.client
+        packed = client.chunk([prompt], bundle=encode_bundle([prompt], compression=ZSTD))
+        first = _read_or_refused(session, packed) or session.exchange(client.chunk([prompt]))
+        shard.check_equal(session.result(first), alone[:1], "prefill")
+        packed = client.decode(encode_tensor(step, compression=ZSTD))
+        second = _read_or_refused(session, packed) or session.exchange(client.decode(step))
+        shard.check_equal(session.result(second), alone[1:], "decode")
+
+
+def _read_or_refused(session: Session, message: pb.SessionRequest) -> Exchange | None:
+    """Send a unit and return its exchange when it was applied, None when it was refused."""
+    exchange = session.exchange(message)
+    if exchange.ack is None:
+        session.refused(exchange)
+        return None
+    return session.applied(exchange)
 
 
 def _offering(shard: ShardUnderTest, offer: list[int]) -> Session:

@@ -21,6 +21,7 @@ from pytest_meshnet.protocol.machines.rules import Rules
 from pytest_meshnet.protocol.machines.session import Refused, ServedShard, Session, Unit
 from pytest_meshnet.protocol.machines.worker import Worker
 from pytest_meshnet.reference.catalogue import ModelWrapper, variant
+from pytest_meshnet.reference.mutants.opening_compression import AgreedCompressionRules
 
 # Serial loops ------------------------------------------------------------------------------------
 
@@ -140,6 +141,11 @@ class NeverCompresses(_Limited):
 
 
 # What is free in the rules -----------------------------------------------------------------------
+
+
+@variant
+class ReadsOnlyWhatWasAccepted(AgreedCompressionRules):
+    """Refuses a payload in a compression that its session did not agree on."""
 
 
 @variant

@@ -1,7 +1,8 @@
 """Workers that get the order of opening wrong: before open, a second open, places.
 
 These mutants break OPEN-01, -10 and -11; those of what an open must match are in
-`opening_identity`, those of what accepted says in `opening_accepted`.
+`opening_identity`, those of what accepted says in `opening_accepted` and
+`opening_compression`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pytest_meshnet.protocol.machines.worker import Worker
 from pytest_meshnet.reference.catalogue import mutant
 from pytest_meshnet.reference.mutants import (  # noqa: F401
     opening_accepted,
+    opening_compression,
     opening_identity,
 )
 

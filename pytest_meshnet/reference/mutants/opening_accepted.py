@@ -1,20 +1,18 @@
-"""Workers whose accepted says what it must not: identity, schema, limits, compression.
+"""Workers whose accepted says what it must not: identity, schema, limits.
 
-These mutants break OPEN-02, -03, -08 and -09.
+These mutants break OPEN-02, -03 and -08.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import replace
 from typing import ClassVar
 
 from pytest_meshnet.protocol.flow import FlowLimits
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.machines.rules import Rules
-from pytest_meshnet.protocol.machines.session import Refused, ServedShard, Session, Unit
+from pytest_meshnet.protocol.machines.session import Refused, ServedShard, Session
 from pytest_meshnet.protocol.machines.worker import Worker
-from pytest_meshnet.protocol.tensors import Tensor
 from pytest_meshnet.reference.catalogue import mutant
 
 # Identity -------------------------------------------------------------------------------------
@@ -274,70 +272,3 @@ class ObligesInPrefillTokens(_Obliging):
     """accepted has the client's bound of tokens, though it is above what is declared."""
 
     limit = "prefill_tokens"
-
-
-# Compression ------------------------------------------------------------------------------------
-
-
-@mutant("OPEN-09")
-class EchoesOfferedCompression(Rules):
-    """accepted_compression is what the client offered, known or not."""
-
-    def settled_compression(self, offered: Collection[int]) -> tuple[int, ...]:
-        return tuple(offered)
-
-
-@mutant("OPEN-09")
-class AcceptsZstdUnasked(Rules):
-    """accepted_compression is all that the worker can, offered or not."""
-
-    def settled_compression(self, offered: Collection[int]) -> tuple[int, ...]:
-        return self.served.compression
-
-
-@mutant("OPEN-09")
-class AcceptsUnlistedZstd(Worker):
-    """ZSTD is accepted though GetCapability does not list it."""
-
-    def capability(self) -> pb.CapabilityReport:
-        report = super().capability()
-        report.accepted_compression[:] = [pb.COMPRESSION_NONE]
-        return report
-
-
-@mutant("OPEN-09")
-class WantsNoneToBeOffered(Rules):
-    """An open that does not name NONE is refused where nothing else is common."""
-
-    def check_open(self, message: pb.SessionOpen) -> None:
-        super().check_open(message)
-        if not set(self.served.compression) & set(message.accepted_compression):
-            raise Refused(pb.ERROR_CODE_PAYLOAD_CORRUPT, "no common compression", terminal=True)
-
-
-class _ByCompression(Rules):
-    """Refuses payloads by their compression where ZSTD was accepted."""
-
-    refused: ClassVar[int]
-
-    def decode(self, session: Session, unit: Unit) -> tuple[Tensor, ...]:
-        messages = [unit.tensor] if unit.tensor else unit.bundle.tensors if unit.bundle else []
-        if pb.COMPRESSION_ZSTD in session.compression:
-            for message in messages:
-                if message.compression == self.refused:
-                    raise Refused(pb.ERROR_CODE_PAYLOAD_CORRUPT, "not in this compression")
-        return super().decode(session, unit)
-
-
-@mutant("OPEN-09")
-class RefusesPlainPayloads(_ByCompression):
-    """Where ZSTD was accepted, an uncompressed payload is refused."""
-
-    refused = pb.COMPRESSION_NONE
-
-
-@mutant("OPEN-09")
-class RefusesAcceptedZstd(_ByCompression):
-    """ZSTD is accepted, and its payloads are refused."""
-
-    refused = pb.COMPRESSION_ZSTD
