@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, replace
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from pytest_meshnet.ledger.requirements import Ledger
@@ -47,9 +48,11 @@ def bite(
         orders[one.name] = _orders(one, own[one.name], others, ledger, whole=whole)
     tested = [one for one in mutants if own[one.name]]
     yield from (judged(one, [], (), 0.0) for one in mutants if not own[one.name])
-    with ThreadPoolExecutor(processes) as pool:
+    with TemporaryDirectory(prefix="meshnet-") as compiled, ThreadPoolExecutor(processes) as pool:
         running = {
-            pool.submit(_run_child, [order for one in batch for order in orders[one.name]]): batch
+            pool.submit(
+                _run_child, [order for one in batch for order in orders[one.name]], compiled
+            ): batch
             for batch in _batches(tested)
         }
         for future in as_completed(running):
@@ -87,10 +90,12 @@ def _batches(mutants: Sequence[Entry]) -> Iterator[list[Entry]]:
     yield from (shared[start : start + BATCH] for start in range(0, len(shared), BATCH))
 
 
-def _run_child(orders: Sequence[Order]) -> list[Result]:
+def _run_child(orders: Sequence[Order], compiled: str) -> list[Result]:
+    # Wherever bytecode is not kept, each child would compile the whole suite again.
+    kept = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": compiled}
     child = subprocess.run(
         [sys.executable, "-P", "-m", "pytest_meshnet.suite.bite.child"],
-        env=environment(os.environ),
+        env=environment(os.environ) | kept,
         input=json.dumps([asdict(one) for one in orders]),
         capture_output=True,
         text=True,
