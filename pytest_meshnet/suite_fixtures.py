@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -331,14 +332,16 @@ def relayed_slow_shard(
 
 
 @pytest.fixture
-def codec_testee(pytestconfig: pytest.Config) -> CodecTestee:
+def codec_testee(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> CodecTestee:
     """The runtime's own codec. A test that asks for it examines the runtime, not the suite."""
     if _TESTEE not in pytestconfig.stash:
         descriptor = connected(pytestconfig).descriptor
         assert descriptor.codec is not None, "the fact codec_testee says that there is one"
         testee = CodecTestee(descriptor.codec, descriptor.folder, descriptor.time)
         pytestconfig.stash[_TESTEE] = testee
-    return pytestconfig.stash[_TESTEE]
+    testee = pytestconfig.stash[_TESTEE]
+    testee.while_starting = partial(limits.suspended, request.node)
+    return testee
 
 
 @pytest.fixture

@@ -15,6 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
@@ -53,9 +55,13 @@ class Broken(Exception):
 
 
 class CodecTestee:
-    """One testee process for one process of the suite, started when first asked."""
+    """One testee process for one process of the suite, started when first asked.
+
+    `while_starting` is entered while it starts, which may take as long as building it does.
+    """
 
     def __init__(self, launch: Launch, folder: Path, time_limits: TimeLimits) -> None:
+        self.while_starting: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
         self._folder = folder
         self._environment = launch.environment
         self._limits = time_limits
@@ -111,7 +117,8 @@ class CodecTestee:
             assert pipe is not None
             os.set_blocking(pipe.fileno(), False)
         try:
-            self._exchange(_KNOWN, self._limits.start)
+            with self.while_starting():
+                self._exchange(_KNOWN, self._limits.start)
         except Broken as broken:
             raise Refusal(
                 f"the codec testee {' '.join(self.command)} does not answer ({broken.what}): "

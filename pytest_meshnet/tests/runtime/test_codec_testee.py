@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,21 @@ def test_an_answer_is_handed_over_and_the_program_ends_with_its_input(make: Make
     program = make()
     assert [program.ask(ASK).result.data for _ in range(3)] == [b"right"] * 3
     assert program.close() == 0
+
+
+def test_only_the_start_is_what_the_suite_gives_time_of_its_own(make: Make) -> None:
+    program, entered = make(), []
+
+    @contextmanager
+    def noted() -> Iterator[None]:
+        entered.append("in")
+        yield
+        entered.append("out")
+
+    program.while_starting = noted
+    for _ in range(2):
+        program.ask(ASK)
+        assert entered == ["in", "out"]
 
 
 @pytest.mark.parametrize(
