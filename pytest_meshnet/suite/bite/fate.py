@@ -137,7 +137,7 @@ def designated(mutant: Entry, tests: Iterable[PlannedTest], ledger: Ledger) -> l
 def bystanders(mutant: Entry, tests: Iterable[PlannedTest], ledger: Ledger) -> list[str]:
     """The other tests of a mutant's profile that look at what it breaks, runtime or suite.
 
-    Those of ROBUST are left out: they do at length what the others do, and took half of the time.
+    Long ones are left out: they do at length what the others do, and took half of the time.
     Of a variant: the tests of a runtime that speak for no MUST.
     """
     if mutant.kind == "testee-variant":
@@ -151,13 +151,19 @@ def bystanders(mutant: Entry, tests: Iterable[PlannedTest], ledger: Ledger) -> l
         one.test
         for one in tests
         if mutant.requirement not in one.requirements
-        and not any(ledger.get(name).group == "ROBUST" for name in one.requirements)
+        and not is_long(one, ledger)
         and one.testee == (mutant.kind in _ON_TESTEE)
         and any(
             (other.profile, other.subject) == (broken.profile, broken.subject)
             for other in map(ledger.get, one.requirements)
         )
     ]
+
+
+def is_long(test: PlannedTest, ledger: Ledger) -> bool:
+    """Whether a test goes through thousands of messages, or through whole routes."""
+    examined = [ledger.get(one) for one in test.requirements]
+    return any(one.group == "ROBUST" or one.subject == "route" for one in examined)
 
 
 def _of_runtimes(test: PlannedTest, ledger: Ledger) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pytest_meshnet.ledger.requirements import Ledger
 from pytest_meshnet.suite.bite.child import RESULT, Order, Result
-from pytest_meshnet.suite.bite.fate import Bite, bystanders, designated, judged
+from pytest_meshnet.suite.bite.fate import Bite, bystanders, designated, is_long, judged
 from pytest_meshnet.suite.certify import environment
 
 if TYPE_CHECKING:
@@ -36,16 +36,20 @@ def bite(
     """Run the tests of its requirement on each mutant and yield what came of it.
 
     With `whole`, all of them run, and then every other test of its profile, in process with the
-    small model; otherwise the first finding is enough. On a variant all tests of runtime
-    requirements run, with `whole` once more with zstd offered. Results come as they are ready.
-    Raises RuntimeError when a child breaks.
+    small model; otherwise the first finding is enough. On a variant all tests of runtimes run, and
+    once more with zstd offered; without `whole` the quick ones, once. Results come as they are
+    ready. Raises RuntimeError when a child breaks.
     """
     ledger = Ledger.load()
+    long = {one.test for one in tests if is_long(one, ledger)}
     own = {one.name: designated(one, tests, ledger) for one in mutants}
     orders = {}
     for one in mutants:
         others = bystanders(one, tests, ledger) if whole or one.kind == "variant" else []
-        orders[one.name] = _orders(one, own[one.name], others, ledger, whole=whole)
+        chosen = own[one.name]
+        if one.kind == "variant" and not whole:
+            chosen = [test for test in chosen if test not in long]
+        orders[one.name] = _orders(one, chosen, others, ledger, whole=whole)
     tested = [one for one in mutants if own[one.name]]
     yield from (judged(one, [], (), 0.0) for one in mutants if not own[one.name])
     with TemporaryDirectory(prefix="meshnet-") as compiled, ThreadPoolExecutor(processes) as pool:
