@@ -80,7 +80,7 @@ class _Plugin:
     def pytest_runtest_logfinish(self) -> None:
         found = any(one.kind == "nonconformance" for one in self.endings.values())
         if self.order.first_finding and found and self.session is not None:
-            self.session.shouldstop = "found"
+            self.session.shouldfail = "found"
 
 
 def _run(order: Order) -> Result:
@@ -91,6 +91,8 @@ def _run(order: Order) -> Result:
     pytest.main(
         [
             *own_configuration(),
+            # They collect all garbage after every session, and take longer than most mutants do.
+            *("-p", "no:unraisableexception", "-p", "no:threadexception"),
             f"--meshnet-target=reference:{order.mutant}",
             f"--meshnet-transport={order.transport}",
             f"--meshnet-offer={order.offer}",
