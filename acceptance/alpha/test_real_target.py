@@ -19,7 +19,7 @@ from pytest_meshnet.alpha.collectors.host import collect_host
 from pytest_meshnet.alpha.record import RecordRefused
 from pytest_meshnet.hardware.inventory import read
 from pytest_meshnet.hardware.placement.senses import real
-from pytest_meshnet.runtime.errors import NotProvoked, Refusal
+from pytest_meshnet.runtime.errors import Refusal
 from pytest_meshnet.suite.evidence import Attachments
 from pytest_meshnet.target.documents import LockedTarget
 
@@ -34,7 +34,7 @@ DAY = 24 * 3600.0
 def test_this_machine_holds_its_verified_part_of_the_target(attachments: Attachments) -> None:
     """Memory of the worker, every byte of the artifact, its paths and its logs are looked at."""
     if HOST not in os.environ:
-        raise NotProvoked(f"{HOST} does not name this machine's file; see docs/alpha.md")
+        raise Refusal(f"{HOST} does not name this machine's file; see docs/alpha.md")
     try:
         manifest, inventory = LockedTarget.load().manifest, read(real().drivers)
         part = collect_host(Path(os.environ[HOST]), manifest, inventory)

@@ -21,6 +21,7 @@ import pytest
 from pytest_meshnet.campaign.judging.canonical import MODEL
 from pytest_meshnet.campaign.runner.folder import RUN
 from pytest_meshnet.hardware.placement.gpu import Gpu
+from pytest_meshnet.runtime.errors import Refusal
 
 OPTIONS = "MESHNET_CAMPAIGN_OPTIONS"
 LOOK_S = 60.0
@@ -37,7 +38,7 @@ def test_the_campaign_of_this_rig_is_complete_and_valid(
 ) -> None:
     """Five arms, four classes, twelve requests a block; exit code 0 and nothing less."""
     if OPTIONS not in os.environ:
-        pytest.skip(f"not run: needs {OPTIONS} with the options of `pytest-meshnet campaign run`")
+        raise Refusal(f"{OPTIONS} is not set: give it the options of `pytest-meshnet campaign run`")
     gpu.must_be_alone = True
     told = _run(gpu, shlex.split(os.environ[OPTIONS]), tmp_path / "runs")
     record_property("campaign", json.dumps({"headline": told["headline"], "codes": told["codes"]}))
