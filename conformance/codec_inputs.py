@@ -215,3 +215,13 @@ def _peak() -> int:
                 return int(line.split()[1]) * 1024
     unit = 1 if os.uname().sysname == "Darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def zeros_in(sizes: list[int]) -> pb.NamedTensor:
+    """A tensor of zeros in fragments of these sizes."""
+    data = bytes(sum(sizes))
+    message = written(b"", shape=[len(data)], checksum=False)
+    message.total_bytes = len(data)
+    message.fragments.clear()
+    message.fragments.extend(fragments(data, sizes[:-1]))
+    return message

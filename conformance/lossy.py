@@ -22,7 +22,7 @@ from pytest_meshnet.protocol.tensors import Tensor
 from pytest_meshnet.runtime.errors import Nonconformance
 from pytest_meshnet.runtime.faults import Plan
 from pytest_meshnet.runtime.relay import RelayTransport
-from pytest_meshnet.runtime.session import check_code, rows_of
+from pytest_meshnet.runtime.results import check_code, rows_of
 from pytest_meshnet.runtime.shard import ShardUnderTest
 from pytest_meshnet.runtime.transport import StreamEnd
 

@@ -11,7 +11,8 @@ from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.machines.exchange import Exchange
 from pytest_meshnet.protocol.tensors import Tensor
 from pytest_meshnet.runtime.errors import Nonconformance, NotProvoked
-from pytest_meshnet.runtime.session import Session, check_code
+from pytest_meshnet.runtime.results import check_code
+from pytest_meshnet.runtime.session import Session
 from pytest_meshnet.runtime.shard import ShardUnderTest
 
 FEATURES = (Feature.TAIL_RESULT, Feature.DECODE_BUNDLE)

@@ -19,7 +19,8 @@ from pytest_meshnet.protocol.machines.client import SeamClient
 from pytest_meshnet.protocol.machines.exchange import Seam
 from pytest_meshnet.protocol.tensors import Tensor
 from pytest_meshnet.runtime.errors import Nonconformance
-from pytest_meshnet.runtime.session import Session, joined
+from pytest_meshnet.runtime.results import joined
+from pytest_meshnet.runtime.session import Session
 from pytest_meshnet.runtime.shard import ShardUnderTest
 
 from .wire_inputs import CANONICAL, DIGESTS, KINDS, REPORT, REQUEST, SIZES, legal, published

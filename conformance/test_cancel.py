@@ -8,7 +8,8 @@ from __future__ import annotations
 import pytest
 
 from pytest_meshnet.runtime.errors import Nonconformance, NotProvoked
-from pytest_meshnet.runtime.session import Session, joined
+from pytest_meshnet.runtime.results import joined
+from pytest_meshnet.runtime.session import Session
 from pytest_meshnet.runtime.shard import ShardUnderTest
 
 from .in_flight import (

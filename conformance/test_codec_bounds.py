@@ -15,7 +15,17 @@ from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.tensors import DType, Tensor
 from pytest_meshnet.runtime.errors import Nonconformance
 
-from .codec_inputs import ITEM_SIZES, MIB, NUMBERS, accepted, fragments, patterned, refused, written
+from .codec_inputs import (
+    ITEM_SIZES,
+    MIB,
+    NUMBERS,
+    accepted,
+    fragments,
+    patterned,
+    refused,
+    written,
+    zeros_in,
+)
 
 SMALL = patterned(64)
 LARGEST = 2**31 - 1
@@ -157,16 +167,6 @@ def test_64_fragments_are_accepted() -> None:
         raise Nonconformance(SMALL.hex(), bytes(tensor.data).hex())
 
 
-def _large(sizes: list[int]) -> pb.NamedTensor:
-    """A tensor of zeros in fragments of these sizes."""
-    data = bytes(sum(sizes))
-    message = written(b"", shape=[len(data)], checksum=False)
-    message.total_bytes = len(data)
-    message.fragments.clear()
-    message.fragments.extend(fragments(data, sizes[:-1]))
-    return message
-
-
 @pytest.mark.requirement("CODEC-08")
 @pytest.mark.parametrize(
     "sizes",
@@ -175,14 +175,14 @@ def _large(sizes: list[int]) -> pb.NamedTensor:
 )
 def test_a_fragment_above_1_mib_is_refused_before_the_body_is_joined(sizes: list[int]) -> None:
     """Its size is known only from one copy of it, and nothing more may be allocated."""
-    _check_bound_refusal(f"a fragment of {max(sizes)} bytes", _large(sizes), max(sizes) + 65536)
+    _check_bound_refusal(f"a fragment of {max(sizes)} bytes", zeros_in(sizes), max(sizes) + 65536)
 
 
 @pytest.mark.requirement("CODEC-08")
 @pytest.mark.parametrize("sizes", [[MIB], [MIB] * 4, [MIB - 1, MIB, 1]], ids=["one", "four", "mix"])
 def test_a_fragment_of_1_mib_is_accepted(sizes: list[int]) -> None:
     """The bound itself is legal."""
-    tensor = accepted("fragments of 1 MiB", lambda: codec.decode_tensor(_large(sizes)))
+    tensor = accepted("fragments of 1 MiB", lambda: codec.decode_tensor(zeros_in(sizes)))
     if tensor.data != bytes(sum(sizes)):
         raise Nonconformance(f"{sum(sizes)} zeros", f"{len(tensor.data)} other bytes")
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
@@ -11,11 +9,7 @@ from pytest_meshnet.protocol.tensors import DType, Tensor
 from pytest_meshnet.runtime.codec_testee import CodecTestee
 from pytest_meshnet.runtime.errors import Nonconformance
 
-from .codec_cases import (
-    AGREEING_PACKED,
-    AGREEING_PLAIN,
-)
-from .codec_inputs import MAX_CHUNK, MIB, edited, fragments, patterned, written
+from .codec_inputs import MAX_CHUNK, MIB, patterned, written, zeros_in
 from .testee_asking import (
     bundled,
     check_refused,
@@ -26,38 +20,7 @@ from .testee_asking import (
 )
 from .wire_inputs import REQUEST, published
 
-both_bodies = pytest.mark.parametrize(
-    "right", [AGREEING_PLAIN, AGREEING_PACKED], ids=["plain", "compressed"]
-)
-LARGEST = 2**31 - 1
-
-# What a refusal may cost a runtime in memory: nothing that a header only promises.
-PEAK = 64 * MIB
-
-
-def _check_edit(
-    codec_testee: CodecTestee,
-    right: pb.NamedTensor,
-    edit: Callable[[pb.NamedTensor], None],
-    what: str,
-    rule: str,
-) -> None:
-    """Require that a right tensor is read, and refused once edited."""
-    decoded(codec_testee, "the right tensor", bundled(right))
-    check_refused(codec_testee, what, tensors_request(bundled(edited(right, edit))), rule)
-
-
 # CODEC-08 ---------------------------------------------------------------------------------------
-
-
-def _zeros(sizes: list[int]) -> pb.NamedTensor:
-    """A tensor of zeros in fragments of these sizes."""
-    data = bytes(sum(sizes))
-    message = written(b"", shape=[len(data)], checksum=False)
-    message.total_bytes = len(data)
-    message.fragments.clear()
-    message.fragments.extend(fragments(data, sizes[:-1]))
-    return message
 
 
 @pytest.mark.requirement("CODEC-08")
@@ -79,7 +42,7 @@ def test_fragments_are_bounded_in_number_and_size(
     codec_testee: CodecTestee, sizes: list[int], legal: bool
 ) -> None:
     """64 of them, and 1 MiB each; everything else about the tensor is right."""
-    what, data = f"{len(sizes)} fragments of up to {max(sizes)} bytes", bundled(_zeros(sizes))
+    what, data = f"{len(sizes)} fragments of up to {max(sizes)} bytes", bundled(zeros_in(sizes))
     if not legal:
         check_refused(codec_testee, what, tensors_request(data), "fragment-count")
         return
@@ -188,7 +151,7 @@ def test_a_bundle_that_fills_4_mib_leaves_no_room_for_its_envelope(
     codec_testee: CodecTestee,
 ) -> None:
     """Four fragments of 1 MiB are a legal bundle, and too long for any stream message."""
-    bundle = pb.TensorBundle(bundle_version=1, tensors=[_zeros([MIB] * 4)])
+    bundle = pb.TensorBundle(bundle_version=1, tensors=[zeros_in([MIB] * 4)])
     data = pb.SessionRequest(chunk=pb.ActivationChunk(bundle=bundle)).SerializeToString()
     request = tensors_request(data, "SessionRequest", MAX_CHUNK)
     check_refused(codec_testee, "a message above 4 MiB", request, "message-bytes")

@@ -14,7 +14,8 @@ import pytest
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.tensors import Tensor
 from pytest_meshnet.runtime.errors import Nonconformance, NotProvoked
-from pytest_meshnet.runtime.session import Session, joined
+from pytest_meshnet.runtime.results import joined
+from pytest_meshnet.runtime.session import Session
 from pytest_meshnet.runtime.shard import ShardUnderTest
 
 MINUTE = 60 * 1_000_000_000

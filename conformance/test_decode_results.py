@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.machines.exchange import Exchange
 from pytest_meshnet.runtime.errors import Nonconformance
-from pytest_meshnet.runtime.session import joined
+from pytest_meshnet.runtime.results import joined
 from pytest_meshnet.runtime.shard import ShardUnderTest
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.runtime.errors import Nonconformance, NotProvoked
-from pytest_meshnet.runtime.session import Session, check_code, joined
+from pytest_meshnet.runtime.results import check_code, joined
+from pytest_meshnet.runtime.session import Session
 from pytest_meshnet.runtime.shard import ShardUnderTest
 from pytest_meshnet.runtime.transport import UnaryFailed
 

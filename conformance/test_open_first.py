@@ -11,7 +11,8 @@ from pytest_meshnet.protocol.machines.client import SeamClient
 from pytest_meshnet.protocol.machines.exchange import Seam
 from pytest_meshnet.runtime.errors import Nonconformance
 from pytest_meshnet.runtime.opening import answers, edited_open, only_refusal
-from pytest_meshnet.runtime.session import Session, check_code
+from pytest_meshnet.runtime.results import check_code
+from pytest_meshnet.runtime.session import Session
 from pytest_meshnet.runtime.shard import ShardUnderTest
 from pytest_meshnet.runtime.trace import describe
 

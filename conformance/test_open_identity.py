@@ -14,7 +14,7 @@ from pytest_meshnet.runtime.opening import (
     refused_open,
     try_edited,
 )
-from pytest_meshnet.runtime.session import check_code
+from pytest_meshnet.runtime.results import check_code
 from pytest_meshnet.runtime.shard import ShardUnderTest
 from pytest_meshnet.runtime.trace import describe
 

@@ -14,7 +14,8 @@ from pytest_meshnet.protocol.machines.exchange import Exchange
 from pytest_meshnet.protocol.tensors import Tensor
 from pytest_meshnet.runtime.errors import Nonconformance
 from pytest_meshnet.runtime.opening import edited_session
-from pytest_meshnet.runtime.session import Session, check_code, rows_of
+from pytest_meshnet.runtime.results import check_code, rows_of
+from pytest_meshnet.runtime.session import Session
 from pytest_meshnet.runtime.shard import ShardUnderTest
 from pytest_meshnet.runtime.trace import describe
 

@@ -13,7 +13,7 @@ import pytest
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.machines.exchange import Seam
 from pytest_meshnet.runtime.errors import Nonconformance
-from pytest_meshnet.runtime.session import joined
+from pytest_meshnet.runtime.results import joined
 from pytest_meshnet.runtime.shard import ShardUnderTest
 
 

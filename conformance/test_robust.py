@@ -14,7 +14,7 @@ from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.malformed import Malformed, cases
 from pytest_meshnet.protocol.tensors import DType, Tensor
 from pytest_meshnet.runtime.errors import Nonconformance
-from pytest_meshnet.runtime.session import check_code, joined
+from pytest_meshnet.runtime.results import check_code, joined
 from pytest_meshnet.runtime.shard import ShardUnderTest
 
 

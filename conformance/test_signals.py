@@ -8,7 +8,8 @@ from __future__ import annotations
 import pytest
 
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
-from pytest_meshnet.runtime.session import Session, joined, rows_of
+from pytest_meshnet.runtime.results import joined, rows_of
+from pytest_meshnet.runtime.session import Session
 from pytest_meshnet.runtime.shard import ShardUnderTest
 
 from .in_flight import covered_steps, drawn, expected_rows, outcomes, take_off

@@ -9,7 +9,8 @@ from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.machines.client import SeamClient
 from pytest_meshnet.protocol.machines.exchange import Seam
 from pytest_meshnet.runtime.errors import Nonconformance
-from pytest_meshnet.runtime.session import Session, check_code
+from pytest_meshnet.runtime.results import check_code, lacks_place
+from pytest_meshnet.runtime.session import Session
 from pytest_meshnet.runtime.shard import ShardUnderTest
 from pytest_meshnet.runtime.trace import describe
 from pytest_meshnet.runtime.transport import StreamEnd
@@ -46,15 +47,9 @@ def _attempt(shard: ShardUnderTest, edit: Edit) -> tuple[Session, OpenAnswer]:
     while True:
         session = shard.unopened()
         answer = session.try_open(edited_open(session.client.seam, edit))
-        if not _lacks_place(answer) or time.monotonic() > until:
+        if not lacks_place(answer) or time.monotonic() > until:
             return session, answer
         session.finish()
-
-
-def _lacks_place(answer: OpenAnswer) -> bool:
-    if isinstance(answer, pb.SessionAccepted):
-        return False
-    return answer.error.code == pb.ERROR_CODE_RESOURCE_EXHAUSTED and answer.error.retryable
 
 
 def refused_open(shard: ShardUnderTest, edit: Edit, *codes: int) -> pb.ShardStatus:

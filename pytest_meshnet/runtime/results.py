@@ -69,3 +69,10 @@ def check_code(status: pb.ShardStatus, *codes: int) -> None:
     if found not in codes and not allowed:
         wanted = " or ".join(map(code_name, codes)) or "a code other than UNSPECIFIED and INTERNAL"
         raise Nonconformance(wanted, describe(pb.SessionResponse(status=status)))
+
+
+def lacks_place(answer: pb.SessionAccepted | pb.ShardStatus) -> bool:
+    """Whether an open was refused for lack of a session place, which a later try may find."""
+    if isinstance(answer, pb.SessionAccepted):
+        return False
+    return answer.error.code == pb.ERROR_CODE_RESOURCE_EXHAUSTED and answer.error.retryable

@@ -15,7 +15,7 @@ from pytest_meshnet.protocol.machines.client import SeamClient
 from pytest_meshnet.protocol.machines.exchange import Exchange, ProtocolViolation, Seam
 from pytest_meshnet.protocol.tensors import Tensor
 from pytest_meshnet.runtime.errors import Nonconformance
-from pytest_meshnet.runtime.results import answer_line, check_code, joined, rows_of
+from pytest_meshnet.runtime.results import answer_line, check_code, rows_of
 from pytest_meshnet.runtime.target import Target
 from pytest_meshnet.runtime.trace import Trace, code_name, describe
 from pytest_meshnet.runtime.transport import StreamEnd
@@ -321,6 +321,3 @@ class Session:
         """
         message = self.client.decode(tensor, full=full)
         return self.result(self.send_unit(message))
-
-
-__all__ = ["Session", "check_code", "joined", "rows_of"]

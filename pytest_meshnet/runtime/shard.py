@@ -18,7 +18,8 @@ from pytest_meshnet.protocol.tensors import DType, Tensor
 from pytest_meshnet.runtime.descriptor import Tolerance
 from pytest_meshnet.runtime.errors import Nonconformance
 from pytest_meshnet.runtime.footprint import Footprint, grown_since, process_counts
-from pytest_meshnet.runtime.session import Session, joined
+from pytest_meshnet.runtime.results import joined, lacks_place
+from pytest_meshnet.runtime.session import Session
 from pytest_meshnet.runtime.target import Target
 from pytest_meshnet.runtime.trace import Trace, describe
 from pytest_meshnet.runtime.transport import Transport, UnaryFailed
@@ -194,8 +195,7 @@ class ShardUnderTest:
                     check_settled(proposed or FlowLimits(), status)
                     unless_accepted.pop_all()
                     return session
-                full = status.error.code == pb.ERROR_CODE_RESOURCE_EXHAUSTED
-                if not (full and status.error.retryable) or time.monotonic() > until:
+                if not lacks_place(status) or time.monotonic() > until:
                     raise Nonconformance("accepted", describe(pb.SessionResponse(status=status)))
                 session.wait_for_end()
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pytest_meshnet.authoring.doctor.patient import Patient, Problem
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.runtime.errors import Nonconformance
-from pytest_meshnet.runtime.session import rows_of
+from pytest_meshnet.runtime.results import rows_of
 from pytest_meshnet.runtime.trace import describe
 
 if TYPE_CHECKING:

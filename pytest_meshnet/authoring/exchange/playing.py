@@ -27,7 +27,8 @@ from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.machines.exchange import Seam
 from pytest_meshnet.protocol.tensors import Tensor
 from pytest_meshnet.runtime.errors import Nonconformance
-from pytest_meshnet.runtime.session import Session, rows_of
+from pytest_meshnet.runtime.results import lacks_place, rows_of
+from pytest_meshnet.runtime.session import Session
 from pytest_meshnet.runtime.trace import describe
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ class _Player:
             answer = session.try_open(request(session.client, line.frame, self._draw))
             self._streams[line.label] = Stream(session, answer)
             # The place of a session that ended may not be free yet.
-            if not (self._ended_one and _lacks_place(answer)) or time.monotonic() > until:
+            if not (self._ended_one and lacks_place(answer)) or time.monotonic() > until:
                 return
             session.drop()
 
@@ -322,12 +323,6 @@ class _Player:
         """Leave nothing open behind a finding."""
         for stream in self._streams.values():
             stream.session.drop()
-
-
-def _lacks_place(answer: pb.SessionAccepted | pb.ShardStatus) -> bool:
-    if isinstance(answer, pb.SessionAccepted):
-        return False
-    return answer.error.code == pb.ERROR_CODE_RESOURCE_EXHAUSTED and answer.error.retryable
 
 
 def _told_of(found: Facts) -> str:

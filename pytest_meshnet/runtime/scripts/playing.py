@@ -15,10 +15,11 @@ from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.machines.exchange import Exchange, Seam
 from pytest_meshnet.protocol.tensors import Tensor
 from pytest_meshnet.runtime.errors import Nonconformance
+from pytest_meshnet.runtime.results import lacks_place, rows_of
 from pytest_meshnet.runtime.scripts.messages import unit_message
 from pytest_meshnet.runtime.scripts.model import Answer, History, Message, Model, one_of
 from pytest_meshnet.runtime.scripts.script import UNITS, Script, Step, render, to_json
-from pytest_meshnet.runtime.session import Session, rows_of
+from pytest_meshnet.runtime.session import Session
 from pytest_meshnet.runtime.trace import code_name
 
 if TYPE_CHECKING:
@@ -216,8 +217,7 @@ class _Player:
                 self._open[message.stream] = _Open(session)
                 return Answer("accepted")
             session.drop()
-            full = answer.error.code == pb.ERROR_CODE_RESOURCE_EXHAUSTED
-            waits = full and answer.error.retryable and self._lost_one
+            waits = lacks_place(answer) and self._lost_one
             if not waits or time.monotonic() > until:
                 return _refusal(answer)
 

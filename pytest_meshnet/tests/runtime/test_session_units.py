@@ -8,7 +8,7 @@ import pytest
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.tensors import DType, Tensor
 from pytest_meshnet.runtime.errors import Nonconformance
-from pytest_meshnet.runtime.session import check_code, joined
+from pytest_meshnet.runtime.results import check_code, joined
 from pytest_meshnet.tests.runtime.scripted import (
     Answer,
     Frame,

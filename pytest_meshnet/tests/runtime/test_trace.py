@@ -8,7 +8,8 @@ import pytest
 
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.runtime.errors import Nonconformance
-from pytest_meshnet.runtime.session import Session, check_code
+from pytest_meshnet.runtime.results import check_code
+from pytest_meshnet.runtime.session import Session
 from pytest_meshnet.runtime.trace import HERE, Trace, describe
 from pytest_meshnet.runtime.transport import StreamEnd
 from pytest_meshnet.tests.runtime.scripted import (
