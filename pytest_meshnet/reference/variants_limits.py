@@ -59,9 +59,9 @@ class SerialLoop(Worker):
 
 @variant
 class SlowWorker(ModelWrapper):
-    """Takes some milliseconds longer over each unit."""
+    """Takes a millisecond longer over each unit."""
 
-    DELAY = 0.003
+    DELAY = 0.001
 
     def run(self, work: Work) -> Outcome:
         """Compute, and hold the outcome back."""

@@ -1,7 +1,8 @@
 """The generated pages of docs/: options, commands, ledger, profiles, mutants; the guide's tables.
 
-Run as `python -m pytest_meshnet.suite.pages [--check]`. None of it is written by hand, so that a
-test can hold them against what they describe.
+Run as `python -m pytest_meshnet.suite.pages [--check [FOLDER]]`. None of it is written by hand, so
+that a test can hold them against what they describe. It is a program of its own since click keeps
+in a command how that was called first: a page made inside another program depends on what ran there.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from difflib import unified_diff
 from pathlib import Path
 
 import click
@@ -55,24 +57,22 @@ def commands_page() -> str:
     from pytest_meshnet.cli import main
 
     parts = ["# Commands\n"]
-    context = click.Context(main, info_name="pytest-meshnet", terminal_width=88)
-    for path, command in _commands(main, context, "pytest-meshnet"):
-        inner = click.Context(command, info_name=path, terminal_width=88)
-        parts.append(f"## {path}\n\n```text\n{command.get_help(inner)}\n```\n")
+    top = main.make_context("pytest-meshnet", [], resilient_parsing=True, terminal_width=88)
+    for inner in _commands(main, top):
+        parts.append(f"## {inner.command_path}\n\n```text\n{inner.get_help()}\n```\n")
     return "\n".join(parts)
 
 
-def _commands(
-    group: click.Group, context: click.Context, prefix: str
-) -> Iterator[tuple[str, click.Command]]:
+def _commands(group: click.Group, context: click.Context) -> Iterator[click.Context]:
+    """The context of every command below a group, as if it were called through the group."""
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         assert command is not None, name
-        path = f"{prefix} {name}"
+        inner = click.Context(command, parent=context, info_name=name)
         if isinstance(command, click.Group):
-            yield from _commands(command, context, path)
+            yield from _commands(command, inner)
         else:
-            yield path, command
+            yield inner
 
 
 def ledger_page() -> str:
@@ -186,7 +186,7 @@ def docs_folder() -> Path:
     return folder("conformance").parent / "docs"
 
 
-def pages() -> Iterator[tuple[Path, str]]:
+def pages(docs: Path) -> Iterator[tuple[Path, str]]:
     """Every page with what it should say: the generated ones, and the guide with its tables.
 
     A guide that is missing should say something, and so is noticed.
@@ -194,24 +194,29 @@ def pages() -> Iterator[tuple[Path, str]]:
     from pytest_meshnet.authoring.guide import filled
 
     for name, make in PAGES.items():
-        yield docs_folder() / name, _NOTE + make()
-    guide = docs_folder() / GUIDE
+        yield docs / name, _NOTE + make()
+    guide = docs / GUIDE
     yield guide, filled(guide.read_text()) if guide.is_file() else "the guide"
 
 
-def drift() -> list[str]:
-    """Name the pages that differ from what they describe."""
-    return [path.name for path, text in pages() if not path.is_file() or path.read_text() != text]
+def drift(docs: Path) -> Iterator[str]:
+    """The difference of every page in `docs` that does not say what it should."""
+    for path, text in pages(docs):
+        found = path.read_text() if path.is_file() else ""
+        if found != text:
+            lines = unified_diff(
+                found.splitlines(), text.splitlines(), path.name, "the code", lineterm=""
+            )
+            yield "\n".join([f"docs/{path.name} is out of date: run tox run -e pages", *lines])
 
 
 def main(arguments: list[str]) -> int:
-    """Write the pages, or with `--check` name those that differ. Returns the exit code."""
-    if arguments == ["--check"]:
-        found = drift()
-        for name in found:
-            print(f"docs/{name} is out of date: run tox run -e pages", file=sys.stderr)  # noqa: T201
+    """Write the pages, or with `--check` print how they differ. Returns the exit code."""
+    if arguments[:1] == ["--check"]:
+        found = [*drift(Path(arguments[1]) if arguments[1:] else docs_folder())]
+        sys.stderr.writelines(f"{one}\n" for one in found)
         return 1 if found else 0
-    for path, text in pages():
+    for path, text in pages(docs_folder()):
         path.write_text(text)
     return 0
 

@@ -78,9 +78,22 @@ class _Plugin:
             self.endings[record["test"]] = Ending(record["test"], kind, record["message"])
 
     def pytest_runtest_logfinish(self) -> None:
-        found = any(one.kind == "nonconformance" for one in self.endings.values())
-        if self.order.first_finding and found and self.session is not None:
+        if self.is_done and self.session is not None:
             self.session.shouldfail = "found"
+
+    @property
+    def is_done(self) -> bool:
+        """Whether a finding was enough, and came."""
+        found = any(one.kind == "nonconformance" for one in self.endings.values())
+        return self.order.first_finding and found
+
+    def told(self) -> tuple[Ending, ...]:
+        """How every test ended; one that was ordered and never started is not-run."""
+        never = [] if self.is_done else [one for one in self.place if one not in self.endings]
+        return (
+            *self.endings.values(),
+            *(Ending(one, "not-run", "never started") for one in never),
+        )
 
 
 def _run(order: Order) -> Result:
@@ -88,7 +101,7 @@ def _run(order: Order) -> Result:
     home = layout.folder("conformance").parent
     modules = dict.fromkeys(test.partition("::")[0] for test in order.tests)
     plugin = _Plugin(order)
-    pytest.main(
+    code = pytest.main(
         [
             *own_configuration(),
             # They collect all garbage after every session, and take longer than most mutants do.
@@ -101,7 +114,9 @@ def _run(order: Order) -> Result:
         ],
         [plugin],
     )
-    return Result(order.mutant, tuple(plugin.endings.values()), time.monotonic() - began)
+    if code in (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR):
+        raise RuntimeError(f"pytest ended with {code!r} on {order.mutant}")
+    return Result(order.mutant, plugin.told(), time.monotonic() - began)
 
 
 def main() -> int:

@@ -144,6 +144,20 @@ def test_a_failing_variant_is_named_with_its_tests_and_makes_the_command_fail(
     assert "0 of 1 variants passed" in answer.output
 
 
+def test_a_test_that_was_ordered_and_never_started_is_no_pass() -> None:
+    nobody = "conformance/test_idem.py::test_that_is_no_more"
+    plan = [PlannedTest(DUPLICATE, ("IDEM-01",)), PlannedTest(nobody, ("IDEM-02",))]
+    (found,) = bite([entry("one-session")], plan, 1)
+    assert (found.fate, found.killers) == ("NOT EXAMINED", (nobody,))
+    assert found.message == "never started"
+
+
+def test_a_suite_that_cannot_be_collected_is_told_and_no_survivor() -> None:
+    plan = [PlannedTest("conformance/test_that_is_no_module.py::test_a", ("IDEM-01",))]
+    with pytest.raises(RuntimeError, match="could not run"):
+        list(bite([entry("misses-before-duplicates")], plan, 1))
+
+
 def test_an_unknown_id_is_refused() -> None:
     answer = CliRunner().invoke(mutants, ["--run", "NOBODY-99"])
     assert answer.exit_code == 2
