@@ -2,7 +2,7 @@
 
 Run as `python -m pytest_meshnet.suite.pages [--check [FOLDER]]`. None of it is written by hand, so
 that a test can hold them against what they describe. It is a program of its own since click keeps
-in a command how that was called first: a page made inside another program depends on what ran there.
+in a command how that was called first: inside another program a page depends on what ran.
 """
 
 from __future__ import annotations
