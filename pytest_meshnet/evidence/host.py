@@ -45,13 +45,17 @@ _CREDENTIAL_NAME = (
     r"[A-Za-z0-9_-]{0,64}"
 )
 _LOOKS_SECRET = re.compile(rf"(?i:{_CREDENTIAL_NAME})|[A-Z0-9_]*_(?:TOKEN|PAT|KEY)")
+_IS = r"['\"]?\s*[=:]\s*['\"]?"
+_VALUE = r"(?!(?:None|null|\[redacted\])(?:[\s'\",;)}\]]|\Z))[^\s'\",;]+"
 _SHAPES = re.compile(
-    rf"(?P<name>(?i:{_CREDENTIAL_NAME})['\"]?\s*[=:]\s*['\"]?)[^\s'\",;]+"
-    r"|(?P<env>(?<![A-Z0-9_])[A-Z0-9_]{1,64}_TOKEN['\"]?\s*[=:]\s*['\"]?)[^\s'\",;]+"
+    rf"(?P<name>(?i:{_CREDENTIAL_NAME}){_IS}){_VALUE}"
+    rf"|(?P<env>(?<![A-Z0-9_])[A-Z0-9_]{{1,64}}_TOKEN{_IS}){_VALUE}"
+    rf"|(?P<token>(?<![A-Za-z0-9_-])(?i:token){_IS})(?=[^\s'\",;]{{0,64}}[0-9])[^\s'\",;]{{16,}}"
     r"|(?P<bearer>(?i:bearer)\s+)[A-Za-z0-9._~+/-]{12,}=*"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
     r"|\b(?:hf_|gh[oprsu]_|glpat-|sk-|pypi-|xox[abp]-)[A-Za-z0-9_-]{16,}"
-    r"|\bAKIA[0-9A-Z]{16}\b",
+    r"|\bAKIA[0-9A-Z]{16}\b"
+    r"|\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]*",
     re.DOTALL,
 )
 _REDACTED = "[redacted]"
@@ -104,8 +108,13 @@ def is_credential_name(name: str) -> bool:
     return _LOOKS_SECRET.fullmatch(name) is not None
 
 
+def holds_credential(text: str) -> bool:
+    """Say whether a text shows a credential, by its shape or by the name that it is given."""
+    return _SHAPES.search(text) is not None
+
+
 def _without_value(match: re.Match[str]) -> str:
-    label = match["name"] or match["env"] or match["bearer"] or ""
+    label = next((one for one in match.groups() if one), "")
     return label + _REDACTED
 
 

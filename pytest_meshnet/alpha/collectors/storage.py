@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from pytest_meshnet.alpha.collectors.claims import Claims, claims
-
-# Shapes of credentials that are published by those who issue them, and plain assignments of one.
-_SECRETS = re.compile(
-    r"-----BEGIN [A-Z ]*PRIVATE KEY-----"
-    r"|\bAKIA[0-9A-Z]{16}\b"
-    r"|\b(?:hf|ghp|gho|glpat)[_-][A-Za-z0-9_-]{20,}"
-    r"|\bsk-[A-Za-z0-9_-]{20,}"
-    r"|\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\."
-    r"|\b[Bb]earer +[A-Za-z0-9._~+/-]{16,}"
-    r"|(?<![A-Za-z])(?i:password|passwd|secret|api_?key|token)\s*[=:]\s*['\"]?[^\s'\"]{8,}",
-)
+from pytest_meshnet.evidence.host import holds_credential
 
 
 def artifacts(paths: Iterable[Path]) -> list[dict[str, Any]]:
@@ -77,7 +66,7 @@ def scan(logs: Sequence[str], prompts: Sequence[str]) -> Claims:
         "a scan of the logs",
         {
             "files_scanned": len(logs),
-            "secrets_found": sum(bool(_SECRETS.search(line)) for line in lines),
+            "secrets_found": sum(holds_credential(line) for line in lines),
             "prompt_payloads_found": sum(_holds(line, pieces) for line in lines),
         },
     )

@@ -171,6 +171,9 @@ def test_a_link_is_resolved_before_its_place_is_judged(tmp_path: Path) -> None:
         "connecting with password=hunter2hunter2",
         "API_KEY: 0123456789abcdef",
         "HF_TOKEN=0123456789abcdef",
+        "github_token: short",
+        "token='0123456789abcdef'",
+        "cookie eyJhbGciOiJIUzI1.eyJzdWIiOiIxMjM.c2lnbmVk",
     ],
 )
 def test_a_credential_in_a_log_is_found(line: str) -> None:
@@ -179,7 +182,7 @@ def test_a_credential_in_a_log_is_found(line: str) -> None:
 
 
 def test_a_prompt_in_a_log_is_found_and_ordinary_lines_are_not() -> None:
-    log = "served 12 tokens in 3 s\nprompt: Write a parser for INI files\ntoken rate 4.5"
+    log = "served 12 tokens, api_key=None\nprompt: Write a parser for INI files\ntoken rate 4.5"
     found = values(storage.scan([log], ["Write a parser for INI files"]))
     assert (found["secrets_found"], found["prompt_payloads_found"]) == (0, 1)
     with pytest.raises(ValueError, match="too short"):

@@ -35,6 +35,8 @@ redact = Redactor({"HOME": "/home/ada", "MY_SECRET": "correct-horse", "SHORT_TOK
         ("Authorization: Bearer abcdefghijklmnop", "Authorization: Bearer [redacted]"),
         ("key hf_abcdefghijklmnopqrstuv", "key [redacted]"),
         ("id AKIAABCDEFGHIJKLMNOP", "id [redacted]"),
+        ("got token=0123456789abcdef", "got token=[redacted]"),
+        ("by eyJhbGciOiJIUzI1.eyJzdWIiOiIxMjM.c2lnbmVk", "by [redacted]"),
         (
             "x\n-----BEGIN PRIVATE KEY-----\nMC4C\n-----END PRIVATE KEY-----\ny",
             "x\n[redacted]\ny",
@@ -65,6 +67,9 @@ def test_a_secret_of_eight_characters_is_long_enough_to_find():
         "tokens = 5, token: 3",
         "expected: key=value, actual: monkey=3",
         "sha256 3cba9f" * 20,
+        "Namespace(api_key=None, hf_token='null')",
+        "password=[redacted]",
+        "the token: indistinguishable",
     ],
 )
 def test_the_words_of_this_field_are_no_secrets(text: str):
