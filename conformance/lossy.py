@@ -22,8 +22,9 @@ from pytest_meshnet.protocol.tensors import Tensor
 from pytest_meshnet.runtime.errors import Nonconformance
 from pytest_meshnet.runtime.faults import Plan
 from pytest_meshnet.runtime.relay import RelayTransport
-from pytest_meshnet.runtime.results import check_code, rows_of
+from pytest_meshnet.runtime.results import check_code, lacks_place, rows_of
 from pytest_meshnet.runtime.shard import ShardUnderTest
+from pytest_meshnet.runtime.trace import describe
 from pytest_meshnet.runtime.transport import StreamEnd
 
 if TYPE_CHECKING:
@@ -93,14 +94,14 @@ class LossySession:
         self._shard = shard
         self._plan = plan
         self._sequence = sequence
-        self._client = SeamClient(shard.seam())
-        self._stream = RelayTransport(shard.transport, plan).open_stream()
+        self._seam = shard.seam()
         # What the newest ack or miss said is held.
         self._position = 0
         self._limits: FlowLimits | None = None
         self._granted = 0
-        self._terminal = False
+        self._terminal: pb.ShardStatus | None = None
         self._end: StreamEnd | None = None
+        self._connect()
 
     def run(self, *, patient: bool) -> None:
         """Send the sequence and judge all that comes back until the stream ends.
@@ -109,8 +110,7 @@ class LossySession:
         where the runtime says that it stands; otherwise all is sent as credit allows.
         """
         try:
-            self._send(self._client.open())
-            self._listen(lambda: self._limits is not None)
+            self._open()
             if self._limits is not None:
                 (self._send_patiently if patient else self._send_all)()
                 self._continue_where_it_stands()
@@ -119,6 +119,44 @@ class LossySession:
         finally:
             self._stream.drop()
         self._judge_answers()
+
+    # Opening -----------------------------------------------------------------------------------
+
+    def _connect(self) -> None:
+        self._client = SeamClient(self._seam)
+        self._stream = RelayTransport(self._shard.transport, self._plan).open_stream()
+        self._terminal = self._end = None
+
+    def _open(self) -> None:
+        """Open until accepted, once more for as long as a session that ended may keep its place.
+
+        Only where the line may have lost the open or its answer is anything else no finding.
+        """
+        until = time.monotonic() + self._shard.target.descriptor.time.cleanup
+        self._try_open()
+        while self._terminal and lacks_place(self._terminal) and time.monotonic() < until:
+            self._stream.drop()
+            self._connect()
+            self._try_open()
+        if self._limits is None and not self._may_lose_the_opening:
+            raise self._shard.target.loss("accepted") or Nonconformance("accepted", self._unopened)
+
+    def _try_open(self) -> None:
+        self._send(self._client.open())
+        silence = self._sequence.silence if self._may_lose_the_opening else self._shard.answer_time
+        self._listen(lambda: self._limits is not None or self._over, silence)
+
+    @property
+    def _may_lose_the_opening(self) -> bool:
+        """Whether the line keeps the first frame of a direction, or ends behind it."""
+        faults = (*self._plan.requests, *self._plan.responses)
+        return any(one.frame == 0 and one.kind not in ("repeat", "flip") for one in faults)
+
+    @property
+    def _unopened(self) -> str:
+        if self._terminal:
+            return describe(pb.SessionResponse(status=self._terminal))
+        return describe(self._end) if self._end else "silence"
 
     # Sending -----------------------------------------------------------------------------------
 
@@ -168,15 +206,18 @@ class LossySession:
 
     @property
     def _over(self) -> bool:
-        return self._terminal or self._end is not None
+        return self._terminal is not None or self._end is not None
 
     def _make_room(self) -> None:
         """Wait for credit. After silence what was not answered counts as lost on the way."""
-        assert self._limits is not None, "units follow the acceptance"
-        room = min(self._limits.credits + self._granted, self._limits.inflight)
-        if not self._listen(lambda: self._in_flight < max(1, room)):
+        if not self._listen(lambda: self._in_flight < self._room):
             for sent in self.units.values():
                 sent.given_up = True
+
+    @property
+    def _room(self) -> int:
+        assert self._limits is not None, "units follow the acceptance"
+        return min(self._limits.credits + self._granted, self._limits.inflight)
 
     @property
     def _in_flight(self) -> int:
@@ -184,11 +225,11 @@ class LossySession:
 
     # Judging what comes ------------------------------------------------------------------------
 
-    def _listen(self, enough: Callable[[], bool]) -> bool:
+    def _listen(self, enough: Callable[[], bool], silence: float | None = None) -> bool:
         """Take in frames until `enough`, silence, or the end. Returns whether it was enough."""
         while not enough() and self._end is None:
             try:
-                self._take_in(self._sequence.silence)
+                self._take_in(silence or self._sequence.silence)
             except TimeoutError:
                 return False
         return enough()
@@ -220,7 +261,8 @@ class LossySession:
 
     def _judge_status(self, status: pb.ShardStatus) -> None:
         check_code(status)
-        self._terminal |= status.terminal
+        if status.terminal:
+            self._terminal = status
         if status.error.code == pb.ERROR_CODE_CACHE_MISS:
             self._stands_at(status.error.actual_past_len)
         if (sent := self.units.get((status.work_id, status.idempotency_step))) is not None:
@@ -285,7 +327,7 @@ class LossySession:
 
     def _judge_answers(self) -> None:
         """Where the line lost nothing, silence is no answer."""
-        if self._terminal or self._plan.kinds() & {"drop", "cut"}:
+        if self._terminal is not None or self._plan.kinds() & {"drop", "cut"}:
             return
         for sent in self.units.values():
             work = sent.exchange.work_id

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-
 import pytest
 
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.machines.client import SeamClient
 from pytest_meshnet.protocol.machines.events import Received
-from pytest_meshnet.protocol.machines.rules import Rules
 from pytest_meshnet.protocol.machines.session import Refused
 from pytest_meshnet.protocol.machines.worker import Worker
-from pytest_meshnet.reference.catalogue import build_small
-from pytest_meshnet.runtime.descriptor import TimeLimits, load
 from pytest_meshnet.runtime.errors import Nonconformance
-from pytest_meshnet.runtime.in_process import InProcessTransport
 from pytest_meshnet.runtime.opening import (
     answers,
     edited_session,
@@ -24,22 +17,7 @@ from pytest_meshnet.runtime.opening import (
     refused_open,
     try_edited,
 )
-from pytest_meshnet.runtime.shard import ShardUnderTest
-from pytest_meshnet.runtime.target import Target, choose_shard
-
-Change = Callable[[Worker], Worker]
-
-
-def _shard(change: Change = lambda worker: worker, cleanup: float = 5.0) -> ShardUnderTest:
-    descriptor = replace(load("reference", small=True), time=TimeLimits(cleanup=cleanup))
-
-    def transport() -> InProcessTransport:
-        worker, model = build_small("", descriptor)
-        return InProcessTransport(change(worker), model)
-
-    target = Target(descriptor, choose_shard(descriptor, None), in_process=transport)
-    target.connect()
-    return ShardUnderTest(target, "t", seed=1)
+from pytest_meshnet.tests.runtime.workers import busy_at_first, small_shard
 
 
 def _no_range(open: pb.SessionOpen) -> None:
@@ -51,7 +29,7 @@ def _nothing(open: pb.SessionOpen) -> None:
 
 
 def test_answers_are_all_that_came_before_the_end() -> None:
-    shard = _shard()
+    shard = small_shard()
     client = SeamClient(shard.seam())
     found = answers(shard, client.open(), client.chunk([shard.tokens(1)]))
     assert [frame.WhichOneof("kind") for frame in found] == ["accepted", "ack", "chunk"]
@@ -69,7 +47,7 @@ class Endless(Worker):
 
 
 def test_a_stream_that_does_not_end_is_a_finding() -> None:
-    shard = _shard(lambda worker: Endless(worker.served))
+    shard = small_shard(lambda worker: Endless(worker.served))
     with pytest.raises(Nonconformance, match="the end of the stream"):
         answers(shard, SeamClient(shard.seam()).release())
 
@@ -106,45 +84,31 @@ def test_a_refusal_with_another_code_than_the_one_asked_for_is_a_finding() -> No
     with pytest.raises(Nonconformance, match="EPOCH_STALE"):
         only_refusal([_status()], pb.ERROR_CODE_EPOCH_STALE)
     with pytest.raises(Nonconformance, match="EPOCH_STALE"):
-        refused_open(_shard(), _no_range, pb.ERROR_CODE_EPOCH_STALE)
+        refused_open(small_shard(), _no_range, pb.ERROR_CODE_EPOCH_STALE)
 
 
 def test_a_refused_open_gives_its_status_and_an_accepted_one_is_a_finding() -> None:
-    status = refused_open(_shard(), _no_range, pb.ERROR_CODE_SHARD_RANGE_MISMATCH)
+    status = refused_open(small_shard(), _no_range, pb.ERROR_CODE_SHARD_RANGE_MISMATCH)
     assert status.terminal
     with pytest.raises(Nonconformance, match="accepted session='t-1'"):
-        refused_open(_shard(), _nothing)
+        refused_open(small_shard(), _nothing)
 
 
 def test_an_edited_session_is_accepted_with_its_change() -> None:
     def epoch(open: pb.SessionOpen) -> None:
         open.route_epoch = 9
 
-    with edited_session(_shard(), epoch) as session:
+    with edited_session(small_shard(), epoch) as session:
         assert session.client.accepted is not None
         assert session.client.accepted.route_epoch == 9
     with pytest.raises(Nonconformance, match="SHARD_RANGE_MISMATCH"):
-        edited_session(_shard(), _no_range)
-
-
-class BusyAtFirst(Rules):
-    """Has no place for the first three sessions."""
-
-    asked = 0
-
-    def check_capacity(self, places_held: int) -> None:
-        self.asked += 1
-        super().check_capacity(places_held if self.asked > 3 else 99)
-
-
-def _busy(worker: Worker) -> Worker:
-    return Worker(worker.served, BusyAtFirst(worker.served))
+        edited_session(small_shard(), _no_range)
 
 
 def test_lack_of_a_place_is_no_answer_while_the_session_before_may_be_cleaned_up() -> None:
-    assert isinstance(try_edited(_shard(_busy), _nothing), pb.SessionAccepted)
+    assert isinstance(try_edited(small_shard(busy_at_first), _nothing), pb.SessionAccepted)
 
 
 def test_lack_of_a_place_that_lasts_is_an_answer() -> None:
-    status = refused_open(_shard(_busy, cleanup=-1.0), _nothing)
+    status = refused_open(small_shard(busy_at_first, cleanup=-1.0), _nothing)
     assert status.error.code == pb.ERROR_CODE_RESOURCE_EXHAUSTED

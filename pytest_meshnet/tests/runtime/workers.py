@@ -1,0 +1,54 @@
+"""Shards of the small model in this process, on a worker that a test has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from pytest_meshnet.protocol.machines.rules import Rules
+from pytest_meshnet.protocol.machines.worker import Worker
+from pytest_meshnet.reference.catalogue import build_small
+from pytest_meshnet.runtime.descriptor import TimeLimits, load
+from pytest_meshnet.runtime.in_process import InProcessTransport
+from pytest_meshnet.runtime.shard import ShardUnderTest
+from pytest_meshnet.runtime.target import Target, choose_shard
+from pytest_meshnet.runtime.transport import Transport
+
+Change = Callable[[Worker], Worker]
+
+
+def small_shard(
+    change: Change = lambda worker: worker,
+    cleanup: float = 5.0,
+    behind: Callable[[Transport], Transport] = lambda inner: inner,
+    name: str | None = None,
+) -> ShardUnderTest:
+    """The Shard `name` of the small reference, the first one where none is named.
+
+    `change` makes its worker another one, `behind` puts something before its transport.
+    """
+    descriptor = replace(load("reference", small=True), time=TimeLimits(cleanup=cleanup))
+    spec = choose_shard(descriptor, name)
+
+    def transport() -> Transport:
+        worker, model = build_small("", descriptor, spec)
+        return behind(InProcessTransport(change(worker), model))
+
+    target = Target(descriptor, spec, in_process=transport)
+    target.connect()
+    return ShardUnderTest(target, "t", seed=1)
+
+
+class BusyAtFirst(Rules):
+    """Has no place for the first three sessions."""
+
+    asked = 0
+
+    def check_capacity(self, places_held: int) -> None:
+        self.asked += 1
+        super().check_capacity(places_held if self.asked > 3 else 99)
+
+
+def busy_at_first(worker: Worker) -> Worker:
+    """A worker that finds its places too late for the first three sessions."""
+    return Worker(worker.served, BusyAtFirst(worker.served))
