@@ -38,6 +38,7 @@ class RecordBuilder:
     def fill(self, path: str, found: Mapping[str, Any]) -> None:
         """Put claims or parts into the part at `path` ("reliability/worker_loss").
 
+        What a part does not tell stays open.
         Raises KeyError for a path or a name that a record does not have.
         """
         part = self.record
@@ -46,7 +47,8 @@ class RecordBuilder:
         for name, value in found.items():
             if name not in part:
                 raise KeyError(f"{path}/{name} is no place of a record")
-            part[name] = value
+            blank = part[name]
+            part[name] = blank | value if isinstance(blank, dict) else value
 
     def nodes(self, nodes: list[dict[str, Any]]) -> None:
         """Put the machines, each a mapping of claims; what one does not tell stays open."""

@@ -35,22 +35,24 @@ def exact_seam(found: Iterable[Comparison]) -> Claims:
 
 
 def production_seam(found: Sequence[Comparison], made: Iterable[Generation]) -> Claims:
-    """Agreement and mean cosine over the corpus, and the tensors that were looked at for NaN."""
+    """Agreement and mean cosine over the corpus, and the tensors that were looked at for NaN.
+
+    A mean that no finite cosines make is left out; rounding alone takes one beyond 1.
+    """
     import numpy as np
 
     compared = sum(one.agreement.compared for one in found)
     equal = sum(one.agreement.equal for one in found)
     cosines = [cosine for one in found for cosine in one.cosines]
     tensors = [rows for one in made for rows in (one.scores, *one.states.values())]
-    return claims(
-        BY,
-        {
-            "greedy_token_agreement": equal / compared,
-            "mean_cosine_similarity": min(1.0, float(np.mean(cosines))),
-            "tensors_checked": len(tensors),
-            "nonfinite_tensors": sum(not np.isfinite(rows).all() for rows in tensors),
-        },
-    )
+    seam = {
+        "greedy_token_agreement": equal / compared,
+        "tensors_checked": len(tensors),
+        "nonfinite_tensors": sum(not np.isfinite(rows).all() for rows in tensors),
+    }
+    if cosines and np.isfinite(cosines).all():
+        seam["mean_cosine_similarity"] = min(1.0, float(np.mean(cosines)))
+    return claims(BY, seam)
 
 
 @dataclass(frozen=True, slots=True)

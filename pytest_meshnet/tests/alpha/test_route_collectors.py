@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -62,6 +63,18 @@ def test_the_production_seam_counts_tokens_cosines_and_what_is_not_finite() -> N
     assert found["greedy_token_agreement"] == pytest.approx(63 / 64)
     assert found["mean_cosine_similarity"] == pytest.approx(7 / 8)
     assert (found["tensors_checked"], found["nonfinite_tensors"]) == (4, 1)
+
+
+@pytest.mark.parametrize("cosine", [math.nan, math.inf])
+def test_a_cosine_that_is_not_finite_is_no_similarity_of_one(cosine: float) -> None:
+    made = [Generation((1,), (2, 3), np.zeros((2, 3), np.float32))]
+    spoilt = replace(SAME, logit_cosines=(1.0, cosine))
+    assert "mean_cosine_similarity" not in collectors.production_seam([SAME, spoilt], made)
+
+
+def test_seams_of_which_no_cosine_is_known_are_not_alike() -> None:
+    silent = replace(SAME, logit_cosines=(), state_cosines={})
+    assert "mean_cosine_similarity" not in collectors.production_seam([silent], [])
 
 
 @pytest.fixture
