@@ -231,7 +231,7 @@ def analyse(
         _refuse(str(refused))
     remarks = [remark for arm in arms for remark in advise(arm)]
     if html is not None:
-        html.write_text(analysis_page(found, arms, remarks), encoding="utf-8")
+        html.write_bytes(analysis_page(found, arms, remarks))
     if as_json:
         document = found.document() | {"advisories": [one.document() for one in remarks]}
         click.echo(json.dumps(document, indent=1, sort_keys=True, allow_nan=False))

@@ -76,7 +76,7 @@ def run_reference(prepared: Preparation, wish: Wish) -> tuple[RunFolder, tuple[s
         "provenance": encode(prepared.provenance),
         "outputs": outputs,
     }
-    folder.write(DOCUMENT, json.dumps(document, indent=2, allow_nan=False) + "\n")
+    folder.write(DOCUMENT, (json.dumps(document, indent=2, allow_nan=False) + "\n").encode())
     return folder, against
 
 

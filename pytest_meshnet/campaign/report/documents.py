@@ -21,6 +21,7 @@ from pytest_meshnet.campaign.plan.arms import SERVER_ENVIRONMENT, ServeSettings
 from pytest_meshnet.campaign.records import read_block
 from pytest_meshnet.campaign.runner.folder import RunFolder
 from pytest_meshnet.campaign.workloads.manifest import Manifest
+from pytest_meshnet.evidence.shown import md_code, md_prose
 
 RUN_SCHEMA = "inferswarm.phase0.run/2"
 SHOWN = 20
@@ -110,7 +111,7 @@ def _summary(record: CampaignRecord, judgement: Judgement) -> Iterator[str]:
     yield f"- execution_status: {judgement.execution_status}"
     yield f"  ({judgement.observed} of {judgement.expected} requests)"
     yield f"- validity: {judgement.validity}"
-    yield from (f"- not canonical: {blocker}" for blocker in judgement.blockers)
+    yield from (f"- not canonical: {md_prose(blocker)}" for blocker in judgement.blockers)
     if judgement.invalidations:
         yield "\n## Invalidations\n"
         for code, count in judgement.codes.items():
@@ -121,13 +122,19 @@ def _summary(record: CampaignRecord, judgement: Judgement) -> Iterator[str]:
             yield f"  - and {more} more, all of them in run.json"
     told, intent = record.provenance, record.intent
     yield "\n## What was run\n"
-    yield f"- session {intent.session_id}, {'reversed' if intent.reversed_order else 'forward'}"
-    yield f"- arms {' '.join(record.protocol.arms)}, classes {' '.join(record.protocol.classes)}"
+    order = "reversed" if intent.reversed_order else "forward"
+    yield f"- session {md_code(intent.session_id)}, {order}"
+    arms, classes = record.protocol.arms, record.protocol.classes
+    yield f"- arms {md_prose(' '.join(arms))}, classes {md_prose(' '.join(classes))}"
     yield f"- {record.protocol.warmups} warm-ups and {record.protocol.repetitions} a block"
-    yield f"- model {told.model_repository} at {told.model_revision}"
-    yield f"- GPU {told.gpu_name} {told.gpu_uuid}, driver {told.driver}"
-    yield f"- runtime {told.runtime_version}, checkout {told.checkout_commit}"
+    yield f"- model {_code(told.model_repository)} at {_code(told.model_revision)}"
+    yield f"- GPU {_code(told.gpu_name)} {_code(told.gpu_uuid)}, driver {_code(told.driver)}"
+    yield f"- runtime {_code(told.runtime_version)}, checkout {_code(told.checkout_commit)}"
     yield "\nEvery figure is MEASURED; none is compared with another here, see `campaign analyse`."
+
+
+def _code(told: str | None) -> str:
+    return "unknown" if told is None else md_code(told)
 
 
 def _to_do(code: str) -> str:
@@ -137,5 +144,5 @@ def _to_do(code: str) -> str:
 def _line(one: Invalidation) -> str:
     where = " ".join(str(part) for part in (one.arm_id, one.class_id) if part is not None)
     index = "" if one.execution_index is None else f" #{one.execution_index}"
-    message = one.message.partition("\n")[0]
-    return f"`{one.code}` {where}{index}: {message}".replace(" : ", ": ")
+    message = md_prose(one.message.partition("\n")[0])
+    return f"`{one.code}` {md_prose(where)}{index}: {message}".replace(" : ", ": ")

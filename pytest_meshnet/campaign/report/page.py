@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pytest_meshnet.campaign.analysis.advisories import Advisory, advise
 from pytest_meshnet.campaign.analysis.comparison import Analysis, Blocks
@@ -17,6 +16,9 @@ from pytest_meshnet.campaign.judging.judge import Judgement
 from pytest_meshnet.campaign.records import Repetition, read_block
 from pytest_meshnet.campaign.report.charts import Chart, histogram, plain, scatter
 from pytest_meshnet.campaign.runner.folder import RunFolder
+from pytest_meshnet.evidence.report.html import page_of
+
+_TEMPLATES = Path(__file__).parent / "templates"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +30,12 @@ class Plots:
     charts: tuple[Chart, ...]
 
 
-def page(folder: RunFolder, record: CampaignRecord, judgement: Judgement) -> str:
-    """Return a self-contained page: no script, nothing from a network, every text escaped."""
+def page(folder: RunFolder, record: CampaignRecord, judgement: Judgement) -> bytes:
+    """Return a self-contained page as UTF-8: nothing from a network, every text escaped."""
     blocks = list(_blocks(folder, record))
-    return _render(
-        "page.html",
+    return page_of(
+        _TEMPLATES,
+        "run.html.j2",
         record=record,
         judgement=judgement,
         advice=WHAT_TO_DO,
@@ -41,11 +44,12 @@ def page(folder: RunFolder, record: CampaignRecord, judgement: Judgement) -> str
     )
 
 
-def analysis_page(found: Analysis, arms: Sequence[Blocks], remarks: Sequence[Advisory]) -> str:
-    """Return a page about two arms: ratios with intervals, advisories, and every block's plots."""
+def analysis_page(found: Analysis, arms: Sequence[Blocks], remarks: Sequence[Advisory]) -> bytes:
+    """Return a page about two arms as UTF-8: ratios with intervals, advisories, every plot."""
     blocks = [(block[0].arm_id, name, block) for arm in arms for name, block in arm.items()]
-    return _render(
-        "analysis.html",
+    return page_of(
+        _TEMPLATES,
+        "analysis.html.j2",
         sessions=found.sessions,
         standing=found.standing,
         resamples=RESAMPLES,
@@ -53,19 +57,6 @@ def analysis_page(found: Analysis, arms: Sequence[Blocks], remarks: Sequence[Adv
         plots=[_plots(*one) for one in blocks],
         advisories=remarks,
     )
-
-
-def _render(template: str, **given: Any) -> str:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template(template).render(**given)
 
 
 def _blocks(

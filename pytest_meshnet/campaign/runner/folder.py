@@ -57,10 +57,10 @@ class RunFolder:
             stream.flush()
             os.fsync(stream.fileno())
 
-    def write(self, name: str, text: str) -> None:
+    def write(self, name: str, document: bytes) -> None:
         """Put a whole document in place; whoever reads sees the old one or the new one."""
         partial = self.root / f".{name}.partial"
-        partial.write_text(text, encoding="utf-8")
+        partial.write_bytes(document)
         partial.replace(self.root / name)
 
     def files(self) -> list[Path]:

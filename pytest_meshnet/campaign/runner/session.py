@@ -95,8 +95,8 @@ class _Session:
         record = self.record()
         judgement = judge(record)
         document = RunDocument(record, judgement, self.manifest, self.runtime.settings)
-        self.folder.write(RUN, document.text(self.folder))
-        self.folder.write(SUMMARY, summary(record, judgement))
+        self.folder.write(RUN, document.text(self.folder).encode())
+        self.folder.write(SUMMARY, summary(record, judgement).encode())
         return judgement
 
 

@@ -148,7 +148,7 @@ def test_a_page_shows_ratios_advisories_and_a_plot_of_every_block(tmp_path):
     assert "<h1>Candidate against baseline</h1>" in text
     assert "54.50 (CV " in text
     assert "<strong>drift</strong>, one W1: the decode rate rises" in text
-    assert text.count("<svg") == 6
+    assert text.count("<figure>") == 6
     assert "&lt;old&gt; W1" in text
     assert "<old>" not in text
 

@@ -109,7 +109,7 @@ def test_a_checkout_tells_its_commit_and_every_changed_path(tree):
 def test_the_folder_of_a_run_does_not_dirty_the_checkout_of_the_next(tree):
     folder = RunFolder(tree / "campaign-runs" / "session-1")
     folder.make()
-    folder.write("run.json", "{}")
+    folder.write("run.json", b"{}")
     assert (tree / "campaign-runs" / "session-1" / "run.json").exists()
     assert checkout(tree).dirty_paths == ()
 

@@ -137,16 +137,17 @@ def _python_files(folder):
 def test_the_page_shows_every_block_and_loads_nothing(smoke):
     page = (smoke.folder / "report.html").read_text()
     assert "<h1>NON-CANONICAL DEVELOPER RUN</h1>" in page
-    assert page.count("<svg") == 60
+    assert page.count("<figure>") == 60
     assert "Decode per repetition" in page
     assert not re.search(r"<script|https?://|src=|@import", page)
 
 
-def test_a_page_escapes_what_others_wrote(tmp_path):
+def test_a_page_and_a_summary_escape_what_others_wrote(tmp_path):
     left = campaign(tmp_path, "--revision", "<script>alert(1)</script>")
     page = (left.folder / "report.html").read_text()
     assert "<script>" not in page
     assert "&lt;script&gt;" in page
+    assert left.summary.count("<script>") == left.summary.count("`<script>alert(1)</script>`") == 1
 
 
 def test_run_json_names_each_block_with_its_digest_and_compares_no_arms(smoke):
