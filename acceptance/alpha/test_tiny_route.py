@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from pytest_meshnet import layout
+from pytest_meshnet.alpha.collectors import storage
 from pytest_meshnet.alpha.judge import MET, NO_EVIDENCE, Line, judge
 from pytest_meshnet.alpha.record import load as load_record
 from pytest_meshnet.alpha.section import MEDIA_TYPE
@@ -27,12 +28,11 @@ from pytest_meshnet.suite.evidence import Attachments
 from pytest_meshnet.suite.parity import open_bench
 from pytest_meshnet.target.documents import LockedTarget
 
-from .tiny_route import Subject, collect
+from .tiny_route import Subject, collect, sent
 
 LEAST_MET = 20
 RANGES = ((0, 2), (2, 6), (6, 8))
 """Each begins with a layer that makes its own indices, so that any Shard can be asked alone."""
-PROMPT = "the prompt of this test, which no log may hold"
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_the_verdict_is_stop_because_the_workers_are_layer_reduced(
     subject: Subject, attachments: Attachments, tmp_path: Path
 ) -> None:
     """What this machine lets one measure is measured; the rest stays without evidence."""
-    made = collect(subject, [target.log() for target in subject.route.targets], [PROMPT])
+    made = collect(subject)
     record = load_record(made.save(tmp_path))
     verdict = judge(LockedTarget.load(), record)
     attachments.data("alpha record", json.dumps(record).encode(), MEDIA_TYPE)
@@ -95,6 +95,13 @@ def test_the_verdict_is_stop_because_the_workers_are_layer_reduced(
     assert [code for code, _ in reduced.reasons if code.endswith(".layer-reduced")], reduced
     assert len(met) >= LEAST_MET, f"expected {LEAST_MET} criteria met by measurement, found {met}"
     _check(lines)
+
+
+@pytest.mark.parametrize("form", ["got {}", "got {!r}", "prefill of {} tokens"])
+def test_the_token_ids_of_a_prompt_are_what_a_log_gives_away(form: str) -> None:
+    ids = (17, 4, 211, 90, 33)
+    hits = storage.scan([form.format(list(ids))], sent({"short": ids}))["prompt_payloads_found"]
+    assert hits["value"] == 1, f"expected the line found among {sent({'short': ids})}"
 
 
 def _check(lines: dict[str, Line]) -> None:

@@ -15,10 +15,12 @@ from pytest_meshnet.alpha.collectors import machine, protocol, route, storage
 from pytest_meshnet.alpha.collectors.claims import RecordBuilder, claim, claims
 from pytest_meshnet.identity.node import Identity
 from pytest_meshnet.parity.bench import ParityBench
+from pytest_meshnet.parity.corpus import Corpus
 from pytest_meshnet.protocol.tensors import DType
 from pytest_meshnet.runtime.route import Route
 from pytest_meshnet.runtime.route_making import RoutePlan
 from pytest_meshnet.runtime.shard import ShardUnderTest
+from pytest_meshnet.runtime.target import Target
 
 BY = "acceptance/alpha"
 TOKENS = 32
@@ -43,22 +45,34 @@ class Subject:
         return ShardUnderTest(self.route.targets[0], f"alpha-{secrets.token_hex(3)}", 0)
 
     @property
+    def lost(self) -> Target:
+        """The worker in the middle, which is killed and begins another log."""
+        return self.route.targets[len(self.route.targets) // 2]
+
+    @property
     def prompt(self) -> Sequence[int]:
         """The longest prompt of the corpus."""
         return max(self.bench.corpus.values(), key=len)
 
 
-def collect(subject: Subject, logs: Sequence[str], texts: Sequence[str]) -> RecordBuilder:
+def sent(corpus: Corpus) -> list[str]:
+    """The prompts as a log would write them: their token ids, for a route is sent no text."""
+    return [mark.join(map(str, ids)) for ids in corpus.values() for mark in (", ", ",", " ")]
+
+
+def collect(subject: Subject) -> RecordBuilder:
     """Measure everything that this machine lets one measure."""
     made = RecordBuilder(synthetic=False)
     made.record["taken"] = {"started": "now", "ended": "now", "by": BY}
     _label(made)
     _semantics(made, subject)
     _speed(made, subject)
+    logs = [subject.lost.log()]
     _reliability(made, subject)
     _machines(made, subject)
-    host = platform.node()
-    made.record["storage"]["log_scans"] = {host: storage.scan(logs, texts)}
+    logs += [target.log() for target in subject.route.targets]
+    scan = storage.scan(logs, sent(subject.bench.corpus))
+    made.record["storage"]["log_scans"] = {platform.node(): scan}
     return made
 
 
@@ -105,11 +119,10 @@ def _speed(made: RecordBuilder, subject: Subject) -> None:
 
 def _reliability(made: RecordBuilder, subject: Subject) -> None:
     bench, running = subject.bench, subject.route
-    middle = running.targets[len(running.targets) // 2]
     made.fill(
         "reliability",
         {
-            "worker_loss": route.worker_loss(running, middle, subject.prompt, 8),
+            "worker_loss": route.worker_loss(running, subject.lost, subject.prompt, 8),
             "stale_epoch": protocol.stale_epoch(subject.head),
             "replayed_step": protocol.replayed_step(subject.head),
         },

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pytest_meshnet.alpha.criteria import Criterion, criteria
-from pytest_meshnet.alpha.reading import MISSING, NOT_MEASURED, SOURCES, Reading
+from pytest_meshnet.alpha.reading import SOURCES, UNKNOWN, Reading
 
 if TYPE_CHECKING:
     from pytest_meshnet.target.contract import Contract, Threshold
@@ -112,7 +112,7 @@ def _line(one: Criterion, locked: LockedTarget, record: Mapping[str, Any]) -> Li
     one.judge(at)
     codes = {problem.code for problem in at.problems}
     status: Status = MET if not codes else NOT_MET
-    if codes and codes <= {MISSING, NOT_MEASURED}:
+    if codes and codes <= UNKNOWN:
         status = NO_EVIDENCE
     told = [source for source in reversed(SOURCES) if source in at.sources]
     reasons = dict.fromkeys((f"{one.id}.{each.code}", each.text) for each in at.problems)

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 MISSING = "missing"
 NOT_MEASURED = "not-measured"
+NOTHING_SCANNED = "nothing-scanned"
+NOTHING_SEARCHED = "nothing-searched"
+UNKNOWN = frozenset({MISSING, NOT_MEASURED, NOTHING_SCANNED, NOTHING_SEARCHED})
+"""Codes of what nobody looked at: a criterion with nothing worse has no evidence."""
 SOURCES = ("measured", "reported", "configured")
 """Strongest first: a criterion is as good as the weakest claim it read."""
 

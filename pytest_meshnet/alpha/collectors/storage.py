@@ -51,7 +51,7 @@ def _holds(line: str, pieces: set[str]) -> bool:
 
 
 def scan(logs: Sequence[str], prompts: Sequence[str]) -> Claims:
-    """Count the lines that hold a credential, or a piece of one of the prompts.
+    """Count the lines that hold a credential, or a piece of one of the prompts that were sent.
 
     A piece is WINDOW characters in a row, or a shorter prompt as a whole: a log that cuts a prompt
     off, wraps it or writes its line ends as escapes still holds one. A prompt shorter than SHORTEST
@@ -66,6 +66,8 @@ def scan(logs: Sequence[str], prompts: Sequence[str]) -> Claims:
         "a scan of the logs",
         {
             "files_scanned": len(logs),
+            "lines_scanned": len(lines),
+            "prompts_searched": len(prompts),
             "secrets_found": sum(holds_credential(line) for line in lines),
             "prompt_payloads_found": sum(_holds(line, pieces) for line in lines),
         },

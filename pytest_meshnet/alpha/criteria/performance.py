@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from pytest_meshnet.alpha.criteria import criterion
-from pytest_meshnet.alpha.reading import MISSING, NOT_MEASURED, Reading
+from pytest_meshnet.alpha.reading import UNKNOWN, Reading
 
 SECTION = "performance"
 SPEED = (
@@ -188,7 +188,7 @@ def speed_fails_the_whole(at: Reading) -> None:
         inner = Reading(at.record, at.locked, SECTION, key)
         criteria()[SECTION, key].judge(inner)
         at.sources |= inner.sources
-        unknown = [one for one in inner.problems if one.code in (MISSING, NOT_MEASURED)]
+        unknown = [one for one in inner.problems if one.code in UNKNOWN]
         at.problems += unknown
         slow += [key] if len(unknown) < len(inner.problems) else []
     at.show(not slow)

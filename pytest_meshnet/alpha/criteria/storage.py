@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 from pytest_meshnet.alpha.criteria import criterion
-from pytest_meshnet.alpha.reading import Reading
+from pytest_meshnet.alpha.reading import NOTHING_SCANNED, NOTHING_SEARCHED, Reading
 
 SECTION = "storage"
 
@@ -63,15 +63,16 @@ def _check_listed(at: Reading) -> None:
             at.fail("unlisted-file", f"{found} of {machines} places of {one.name} are told")
 
 
+_PAYLOADS = "prompt_payloads_found"
 _SCANS = {
     "forbid_secrets_in_logs": ("secrets_found", "secret"),
-    "forbid_unrestricted_prompt_payloads_in_logs": ("prompt_payloads_found", "prompt payload"),
+    "forbid_unrestricted_prompt_payloads_in_logs": (_PAYLOADS, "prompt payload"),
 }
 
 
 @criterion(SECTION, *_SCANS, action="mend what writes it to the log, and scan again")
 def logs_give_nothing_away(at: Reading) -> None:
-    """Logs were scanned on every machine, and nothing was found in them."""
+    """Logs were scanned on every machine, for prompts that were sent, and held nothing."""
     name, what = _SCANS[at.key]
     scans = at.part(SECTION, "log_scans")
     for where, node in at.nodes():
@@ -81,9 +82,12 @@ def logs_give_nothing_away(at: Reading) -> None:
         found = scans.get(host)
         scan = found if isinstance(found, Mapping) else {}
         files = at.count(scan, "files_scanned", f"log_scans.{host}")
+        lines = at.count(scan, "lines_scanned", f"log_scans.{host}")
         hits = at.count(scan, name, f"log_scans.{host}")
-        if files == 0:
-            at.fail("nothing-scanned", f"no log of {host} was scanned")
+        if 0 in (files, lines):
+            at.fail(NOTHING_SCANNED, f"no log of {host} was scanned, or not one line of it")
+        if name == _PAYLOADS and at.count(scan, "prompts_searched", f"log_scans.{host}") == 0:
+            at.fail(NOTHING_SEARCHED, f"no prompt was searched for in the logs of {host}")
         if hits is not None:
             at.show(hits + (at.measured or 0), "lines")
             if hits:

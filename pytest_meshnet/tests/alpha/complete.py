@@ -66,7 +66,13 @@ def complete(locked: LockedTarget) -> dict[str, Any]:
                 for one in locked.manifest.shards
             ],
             "log_scans": {
-                host: claims(files_scanned=2, secrets_found=0, prompt_payloads_found=0)
+                host: claims(
+                    files_scanned=2,
+                    lines_scanned=800,
+                    prompts_searched=3,
+                    secrets_found=0,
+                    prompt_payloads_found=0,
+                )
                 for host in HOSTS
             },
         },

@@ -190,10 +190,13 @@ RUN_BREAKS: dict[str, list[tuple[str, Any, str]]] = {
     ],
     f"{STORE}.forbid_secrets_in_logs": [
         (f"{STORE}/log_scans/bob/secrets_found", 1, "found-in-logs"),
+        (f"{STORE}/log_scans/bob/lines_scanned", 0, "nothing-scanned"),
         (f"{STORE}/log_scans/bob/files_scanned", 0, "nothing-scanned"),
     ],
     f"{STORE}.forbid_unrestricted_prompt_payloads_in_logs": [
         (f"{STORE}/log_scans/bob/prompt_payloads_found", 2, "found-in-logs"),
+        (f"{STORE}/log_scans/bob/lines_scanned", 0, "nothing-scanned"),
+        (f"{STORE}/log_scans/bob/prompts_searched", 0, "nothing-searched"),
         (f"{STORE}/log_scans/bob/files_scanned", 0, "nothing-scanned"),
     ],
 }

@@ -178,7 +178,8 @@ def test_a_link_is_resolved_before_its_place_is_judged(tmp_path: Path) -> None:
 )
 def test_a_credential_in_a_log_is_found(line: str) -> None:
     found = values(storage.scan(["harmless\n" + line, ""], ["a long prompt"]))
-    assert found == {"files_scanned": 2, "secrets_found": 1, "prompt_payloads_found": 0}
+    assert (found["files_scanned"], found["secrets_found"]) == (2, 1)
+    assert found["prompt_payloads_found"] == 0
 
 
 def test_a_prompt_in_a_log_is_found_and_ordinary_lines_are_not() -> None:
@@ -187,6 +188,13 @@ def test_a_prompt_in_a_log_is_found_and_ordinary_lines_are_not() -> None:
     assert (found["secrets_found"], found["prompt_payloads_found"]) == (0, 1)
     with pytest.raises(ValueError, match="too short"):
         storage.scan([log], ["Hi"])
+
+
+def test_a_scan_tells_how_much_it_looked_at_and_for() -> None:
+    found = values(storage.scan(["one\ntwo\n", ""], ["a long prompt"]))
+    assert (found["lines_scanned"], found["prompts_searched"]) == (2, 1)
+    nothing = values(storage.scan([""], []))
+    assert (nothing["lines_scanned"], nothing["prompts_searched"]) == (0, 0)
 
 
 LONG = "Write a parser for INI files.\nAnswer with the code alone, in Python 3.11, and no prose."
@@ -295,8 +303,10 @@ def test_a_record_is_filled_by_path_and_refuses_a_place_that_it_does_not_have(
     made.attach("raw.json", b"{}")
     with pytest.raises(KeyError, match="performance/speed"):
         made.fill("performance", {"speed": claim(1, "test")})
+    made.fill("reliability", {"replayed_step": {"tried": claim(1, "test")}})
     path = made.save(tmp_path)
     told = json.loads(path.read_text())
     assert told["performance"]["warmups"]["value"] == 1
     assert told["performance"]["ttft_seconds"] is None
+    assert told["reliability"]["replayed_step"]["past_len_after"] is None
     assert (tmp_path / "raw.json").read_bytes() == b"{}"

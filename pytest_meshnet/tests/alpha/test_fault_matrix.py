@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pytest_meshnet.alpha.judge import MET, every_criterion, judge
+from pytest_meshnet.alpha.judge import MET, NO_EVIDENCE, every_criterion, judge
 from pytest_meshnet.target.documents import LockedTarget
 
 from .breaking import Break, broken, everything
@@ -59,6 +59,15 @@ def test_the_complete_record_is_stop_for_the_single_reason_that_it_is_synthetic(
     codes = [code for line in verdict.lines for code, _ in line.reasons]
     assert verdict.word == "stop"
     assert codes == ["reliability.synthetic_workers_satisfy_alpha.synthetic"]
+
+
+@pytest.mark.parametrize("count", ["files_scanned", "lines_scanned", "prompts_searched"])
+def test_a_scan_of_nothing_or_for_nothing_is_no_evidence(count: str) -> None:
+    record = json.loads(text())
+    record["storage"]["log_scans"]["bob"][count]["value"] = 0
+    lines = {line.id: line for line in judge(locked(), record).lines}
+    found = lines["storage.forbid_unrestricted_prompt_payloads_in_logs"]
+    assert found.status == NO_EVIDENCE, found
 
 
 @pytest.mark.parametrize("one", ALL, ids=lambda one: one.id)
