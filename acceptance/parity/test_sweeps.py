@@ -46,6 +46,7 @@ def test_parity_holds_right_after_a_start_and_again_after_a_hundred_sessions(
     parity: ParityBench,
 ) -> None:
     """A fresh route, the corpus, a hundred short sessions, the corpus again."""
+    parity.check_gated()
     if parity.engine is not None:
         generator = parity.engine
     else:

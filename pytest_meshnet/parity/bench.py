@@ -64,6 +64,14 @@ class ParityBench:
         """Whether a whole model behind an API is examined instead of a route."""
         return self.engine is not None
 
+    def check_gated(self) -> None:
+        """Raise NotProvoked where tokens decide nothing: another engine on weights of its own."""
+        if self.is_whole and not self.spec.near_lossless:
+            raise NotProvoked(
+                "another engine is reported, and judged only on near-lossless weights: "
+                "oracle.near_lossless is false"
+            )
+
     def plans(self, dtype: DType) -> list[RoutePlan]:
         """The routes to examine in a boundary dtype. Raises NotProvoked when it is not offered."""
         if dtype not in self.seam.spec.dtypes:
@@ -72,14 +80,11 @@ class ParityBench:
 
     @property
     def production_dtype(self) -> DType:
-        """The declared activation dtype: the last one offered that is not float32.
-
-        Raises NotProvoked when there is none.
-        """
-        narrow = [one for one in self.seam.spec.dtypes if one is not DType.FLOAT32]
-        if not narrow:
+        """The declared activation dtype. Raises NotProvoked where float32 alone is offered."""
+        usual = self.seam.spec.usual_dtype
+        if usual is DType.FLOAT32:
             raise NotProvoked("the route offers no boundary narrower than float32")
-        return narrow[-1]
+        return usual
 
     # What was measured -------------------------------------------------------------------------
 
@@ -93,7 +98,7 @@ class ParityBench:
 
     def usual_records(self) -> list[RouteRecord]:
         """Every route as it is meant to be used: in production dtype, or in the one it offers."""
-        if self.is_whole or self.seam.spec.dtypes == (DType.FLOAT32,):
+        if self.is_whole or self.seam.spec.usual_dtype is DType.FLOAT32:
             return self.exact_records()
         return self.production_records()
 

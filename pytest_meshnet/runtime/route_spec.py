@@ -46,6 +46,15 @@ class RouteSpec:
     controls: tuple[str, ...] = ()
     control_arguments: _Words = ()
 
+    @property
+    def usual_dtype(self) -> DType:
+        """The boundary dtype that the route is meant to be used with: the last narrow one offered.
+
+        Float32 where nothing narrower is.
+        """
+        narrow = [one for one in self.dtypes if one is not DType.FLOAT32]
+        return narrow[-1] if narrow else DType.FLOAT32
+
     def command(self, first: int, last: int, dtype: DType) -> _Words:
         """The start command of layers [first, last)."""
         words = {"{first}": str(first), "{last}": str(last), "{dtype}": dtype.name.lower()}

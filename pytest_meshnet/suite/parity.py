@@ -11,18 +11,22 @@ import pytest
 
 from pytest_meshnet.options import settings
 from pytest_meshnet.parity.bench import ParityBench, Progress
-from pytest_meshnet.parity.calibration import Calibration
-from pytest_meshnet.parity.corpus import Corpus, drawn_corpus, read_corpus
+from pytest_meshnet.parity.calibration import Calibration, Subject
+from pytest_meshnet.parity.corpus import Corpus, corpus_digest, drawn_corpus, read_corpus
 from pytest_meshnet.parity.oracles import engine_of, external_oracle
+from pytest_meshnet.parity.oracles.llama_server import model_file
+from pytest_meshnet.parity.oracles.whole_transformers import gguf_file
 from pytest_meshnet.parity.record import RouteRecord
 from pytest_meshnet.parity.section import MEDIA_TYPE, NAME, attachment, section
 from pytest_meshnet.runtime.descriptor import Descriptor
 from pytest_meshnet.runtime.errors import Refusal
 from pytest_meshnet.runtime.route_making import MakeInProcess, RouteMaker
+from pytest_meshnet.runtime.weights import file_digest
 from pytest_meshnet.suite.evidence import Attachments
 
 if TYPE_CHECKING:
     from pytest_meshnet.protocol.tensors import DType
+    from pytest_meshnet.reference.models import BuiltIn
     from pytest_meshnet.runtime.generation import Generator
     from pytest_meshnet.runtime.target import InProcess
 
@@ -61,15 +65,31 @@ def open_bench(
             f"{descriptor.name} claims parity but describes no [route] with an [oracle]: add both, "
             "or do not claim it"
         )
-    engine = engine_of(route.engine, descriptor) if route.engine else None
+    corpus = _corpus(descriptor, seed)
     calibration = Calibration.read(oracle.calibration) if oracle.calibration else None
+    if calibration is not None:
+        calibration.check_subject(subject_of(descriptor, corpus))
+    engine = engine_of(route.engine, descriptor) if route.engine else None
     return ParityBench(
         maker=None if engine else RouteMaker(descriptor, in_process=in_process, place=place),
         engine=engine,
         oracle=_oracle(descriptor),
         spec=oracle,
-        corpus=_corpus(descriptor, seed),
+        corpus=corpus,
         calibration=calibration,
+    )
+
+
+def subject_of(descriptor: Descriptor, corpus: Corpus) -> Subject:
+    """What figures of a descriptor's route belong to. Raises Refusal for weights nobody knows."""
+    route, oracle = descriptor.route, descriptor.oracle
+    assert route is not None, "only a route is calibrated"
+    assert oracle is not None, "only beside an oracle"
+    return Subject(
+        model=oracle.model or descriptor.name,
+        digest=_weights_digest(descriptor),
+        dtype="" if route.engine else route.usual_dtype.name.lower(),
+        corpus=corpus_digest(corpus),
     )
 
 
@@ -119,17 +139,40 @@ def _corpus(descriptor: Descriptor, seed: int) -> Corpus:
     return read_corpus(path) if path else drawn_corpus(descriptor.model.vocab_size, seed)
 
 
+def _weights_digest(descriptor: Descriptor) -> str:
+    oracle = descriptor.oracle
+    assert oracle is not None
+    if oracle.kind == "built-in":
+        return _built_in(oracle.model).digest()
+    if oracle.kind == "transformers":
+        return file_digest(gguf_file(oracle.model, descriptor.folder))
+    if oracle.engine is not None and oracle.engine.model:
+        return file_digest(model_file(oracle.engine.model, descriptor.folder))
+    if oracle.binding is not None and "artifact_digest" in oracle.binding:
+        return oracle.binding["artifact_digest"]
+    raise Refusal(
+        f"nobody knows the weights of the oracle of {descriptor.name}, which figures belong to: "
+        "give artifact_digest in oracle.binding"
+    )
+
+
+def _built_in(name: str) -> BuiltIn:
+    from pytest_meshnet.reference.models import ModelUnavailable, built_in
+
+    try:
+        return built_in(name)
+    except ModelUnavailable as error:
+        raise Refusal(str(error)) from None
+
+
 def _oracle(descriptor: Descriptor) -> Generator:
-    from pytest_meshnet.reference.models import MODELS, ModelUnavailable, built_in
+    from pytest_meshnet.reference.models import MODELS
 
     assert descriptor.oracle is not None
     name = descriptor.oracle.model
     if descriptor.oracle.kind != "built-in":
         return external_oracle(descriptor)
-    try:
-        whole = built_in(name).whole()
-    except ModelUnavailable as error:
-        raise Refusal(str(error)) from None
+    whole = _built_in(name).whole()
     if name in MODELS:
         oracle: Generator = whole
         return oracle

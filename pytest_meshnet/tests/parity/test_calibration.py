@@ -1,13 +1,14 @@
 """A bound lies between honest rounding and the weakest control, or there is none."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from pytest_meshnet.parity.calibration import Calibration, NoSeparation, calibrated
+from pytest_meshnet.parity.calibration import Calibration, NoSeparation, Subject, calibrated
 from pytest_meshnet.runtime.errors import Refusal
 
-ABOUT = ("model", "bfloat16", "0" * 64)
+ABOUT = Subject("model", "a" * 64, "bfloat16", "0" * 64)
 HONEST = {"0:15 15:30": 0.05, "0:10 10:30": 0.08}
 CONTROLS = {"decode-shifted-by-one": 1.9, "one-layer-skipped": 14.0}
 
@@ -56,7 +57,8 @@ def test_figures_are_kept_with_the_model(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("bound", 1.95), ("bound", 0.01), ("schema", 2), ("honest", {})]
+    ("name", "value"),
+    [("bound", 1.95), ("bound", 0.01), ("schema", 1), ("about", {"model": "m"}), ("honest", {})],
 )
 def test_kept_figures_that_do_not_hold_are_refused(tmp_path, name, value):
     path = tmp_path / "model.json"
@@ -70,3 +72,25 @@ def test_a_file_that_is_none_is_refused(tmp_path):
     (tmp_path / "x.json").write_text("[]")
     with pytest.raises(Refusal, match="calibrate again"):
         Calibration.read(tmp_path / "x.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"digest": "b" * 64}, f"weights {'a' * 16}, expected {'b' * 16}"),
+        ({"corpus": "1" * 64}, f"prompts {'0' * 16}, expected {'1' * 16}"),
+        ({"dtype": "float16"}, "boundary bfloat16, expected float16"),
+    ],
+)
+def test_figures_of_something_else_are_refused(change, line):
+    found = calibrated(ABOUT, HONEST, CONTROLS)
+    with pytest.raises(Refusal, match="pytest-meshnet parity calibrate") as refused:
+        found.check_subject(replace(ABOUT, **change))
+    assert line in refused.value.message
+    assert "\n" not in refused.value.message
+
+
+def test_figures_hold_under_another_name_and_without_a_boundary():
+    found = calibrated(ABOUT, HONEST, CONTROLS)
+    found.check_subject(replace(ABOUT, model="renamed"))
+    found.check_subject(replace(ABOUT, dtype=""))

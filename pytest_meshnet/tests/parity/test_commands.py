@@ -13,7 +13,9 @@ from pytest_meshnet.parity.calibration import Calibration
 from pytest_meshnet.parity.corpus import corpus_digest, drawn_corpus, read_corpus
 from pytest_meshnet.parity.oracles.stored import StoredOracle
 from pytest_meshnet.reference.models import built_in
+from pytest_meshnet.runtime.descriptor import load
 from pytest_meshnet.runtime.errors import Refusal
+from pytest_meshnet.suite.parity import open_bench
 from pytest_meshnet.tests.parity.test_stored import BINDING
 
 FIXTURES = folder("fixtures")
@@ -80,7 +82,26 @@ def test_no_prompt_of_a_seeded_models_corpus_has_a_near_tie(model):
 @pytest.mark.parametrize("model", ["tiny-llama", "tiny-llama-small", "smollm2"])
 def test_kept_figures_belong_to_the_corpus_beside_them(model):
     kept = Calibration.read(FIXTURES / "parity" / f"{model}.json")
-    assert kept.corpus == corpus_digest(read_corpus(FIXTURES / "parity" / f"{model}-corpus.json"))
+    prompts = read_corpus(FIXTURES / "parity" / f"{model}-corpus.json")
+    assert kept.about.corpus == corpus_digest(prompts)
+
+
+@pytest.mark.parametrize(
+    ("text", "other", "line"),
+    [
+        ("tiny-llama-small-corpus.json", "tiny-llama-corpus.json", "prompts "),
+        ('model = "tiny-llama-small"', 'model = "tiny-llama"', "weights "),
+        ('"bfloat16"]', '"float16"]', "boundary bfloat16, expected float16"),
+    ],
+)
+def test_a_bench_is_not_opened_with_the_figures_of_another_run(tmp_path, text, other, line):
+    path = bound_target(tmp_path / "target.toml")
+    before, _, route = path.read_text().rpartition("[route]")
+    assert text in route
+    path.write_text(f"{before}[route]{route.partition('[oracle.binding]')[0].replace(text, other)}")
+    with pytest.raises(Refusal, match="parity calibrate") as refused:
+        open_bench(load(str(path)), 1)
+    assert line in refused.value.message
 
 
 def test_a_drawn_corpus_is_a_function_of_seed_and_vocabulary():

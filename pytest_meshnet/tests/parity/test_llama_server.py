@@ -1,8 +1,5 @@
 """The client of llama.cpp's server, against a server that answers as its API is documented."""
 
-import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -11,54 +8,18 @@ import pytest
 from pytest_meshnet.parity.oracles.llama_server import LlamaServer, model_file
 from pytest_meshnet.runtime.errors import Nonconformance, Refusal
 from pytest_meshnet.runtime.route_spec import EngineSpec
-
-
-class _Handler(BaseHTTPRequestHandler):
-    """Answers /completion with ascending tokens, at most `most` at a time."""
-
-    asked: list[dict] = []  # noqa: RUF012
-    most = 100
-
-    def do_GET(self):
-        self._answer({"status": "ok"})
-
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.asked.append(body)
-        first = len(body["prompt"])
-        told = [
-            {"id": n, "logprob": -0.25,
-             "top_logprobs": [{"id": n, "logprob": -0.25}, {"id": 0, "logprob": -3.0}]}
-            for n in range(first, first + min(self.most, body["n_predict"]))
-        ]  # fmt: skip
-        timings = {"prompt_ms": 2.0, "predicted_ms": 8.0}
-        self._answer({"completion_probabilities": told, "timings": timings})
-
-    def _answer(self, document):
-        data = json.dumps(document).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_):
-        """Keep quiet."""
+from pytest_meshnet.tests.parity.llama_stub import Handler, serving
 
 
 @pytest.fixture
 def handler():
-    return type("Handler", (_Handler,), {"asked": []})
+    return type("OwnHandler", (Handler,), {"asked": []})
 
 
 @pytest.fixture
 def url(handler):
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(handler) as address:
+        yield address
 
 
 def reached(url):
