@@ -11,9 +11,10 @@ from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.machines.exchange import Exchange
 from pytest_meshnet.protocol.tensors import Tensor
 from pytest_meshnet.runtime.errors import Nonconformance, NotProvoked
-from pytest_meshnet.runtime.results import check_code
+from pytest_meshnet.runtime.results import check_code, may_pass
 from pytest_meshnet.runtime.session import Session
 from pytest_meshnet.runtime.shard import ShardUnderTest
+from pytest_meshnet.runtime.trace import describe
 
 FEATURES = (Feature.TAIL_RESULT, Feature.DECODE_BUNDLE)
 WANTS = (TailWant.TOKEN, TailWant.LOGITS, TailWant.BOTH)
@@ -22,17 +23,15 @@ WANTS = (TailWant.TOKEN, TailWant.LOGITS, TailWant.BOTH)
 def try_typed(shard: ShardUnderTest, contract: SamplingContract) -> Session | None:
     """A session under a contract, or None where the tail refuses it with a code.
 
-    A tail need not give every kind of result. Use what is returned as a context manager.
+    A tail need not give every kind of result. Use what is returned as a context manager. Raises
+    NotProvoked where the refusal is for now only, and so says nothing about the contract.
     """
-    try:
-        session = shard.session(features=FEATURES, sampling=contract)
-    except Nonconformance:
-        with shard.unopened() as session:
-            message = session.client.open(features=FEATURES, sampling=contract)
-            answer = session.try_open(message)
-            if isinstance(answer, pb.SessionAccepted):
-                raise
-            check_code(answer)
+    session = shard.try_session(features=FEATURES, sampling=contract)
+    if isinstance(session, pb.ShardStatus):
+        check_code(session)
+        if may_pass(session):
+            told = describe(pb.SessionResponse(status=session))
+            raise NotProvoked(f"the tail has no session for this contract now: {told}")
         return None
     if Feature.TAIL_RESULT not in session.client.features:
         session.drop()

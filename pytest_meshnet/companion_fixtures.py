@@ -90,7 +90,8 @@ def _candidates(
 def connect(config: pytest.Config, claimed: Iterable[str]) -> Mapping[str, Fact]:
     """Check that every Shard is there that the claimed profiles need, and ask the tail for facts.
 
-    A tail that breaks in the probe leaves them unknown: the tests will say what is wrong with it.
+    A tail that breaks in the probe, or has no session for it now, leaves them unknown: the tests
+    will say what is wrong with it.
     Raises Refusal.
     """
     main = connected(config)
@@ -100,9 +101,10 @@ def connect(config: pytest.Config, claimed: Iterable[str]) -> Mapping[str, Fact]
     target = _companion(config, main, TAIL, is_tail)
     probe = ShardUnderTest(target, f"probe-tail-{target.run_tag}", 0)
     try:
-        return {"logits_and_token": Fact(gives_logits_and_token(probe), "observed")}
+        both = gives_logits_and_token(probe)
     except (Nonconformance, UnaryFailed):
-        return {}
+        both = None
+    return {} if both is None else {"logits_and_token": Fact(both, "observed")}
 
 
 def logs(config: pytest.Config) -> dict[str, str]:

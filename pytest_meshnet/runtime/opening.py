@@ -9,7 +9,7 @@ from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.machines.client import SeamClient
 from pytest_meshnet.protocol.machines.exchange import Seam
 from pytest_meshnet.runtime.errors import Nonconformance
-from pytest_meshnet.runtime.results import check_code, lacks_place
+from pytest_meshnet.runtime.results import check_code
 from pytest_meshnet.runtime.session import Session
 from pytest_meshnet.runtime.shard import ShardUnderTest
 from pytest_meshnet.runtime.trace import describe
@@ -42,14 +42,7 @@ def edited_session(shard: ShardUnderTest, edit: Edit) -> Session:
 
 
 def _attempt(shard: ShardUnderTest, edit: Edit) -> tuple[Session, OpenAnswer]:
-    """Lack of a place is an answer only when it lasts: the session before may not be gone yet."""
-    until = time.monotonic() + shard.target.descriptor.time.cleanup
-    while True:
-        session = shard.unopened()
-        answer = session.try_open(edited_open(session.client.seam, edit))
-        if not lacks_place(answer) or time.monotonic() > until:
-            return session, answer
-        session.finish()
+    return shard.attempt(lambda session: edited_open(session.client.seam, edit))
 
 
 def refused_open(shard: ShardUnderTest, edit: Edit, *codes: int) -> pb.ShardStatus:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pytest_meshnet.protocol.additions.features import Feature
 from pytest_meshnet.protocol.additions.sampling import SamplingContract, TailWant
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
+from pytest_meshnet.runtime.results import check_code, may_pass
 from pytest_meshnet.runtime.shard import ShardUnderTest
 
 
@@ -21,19 +22,21 @@ def sends_grants(shard: ShardUnderTest) -> bool:
     return bool(session.client.grants)
 
 
-def gives_logits_and_token(shard: ShardUnderTest) -> bool:
-    """Ask a tail for both parts of a result and say whether both came.
+def gives_logits_and_token(shard: ShardUnderTest) -> bool | None:
+    """Ask a tail for both parts of a result and say whether both came; None is not known.
 
-    A tail that refuses such a contract, or does not know tail results, cannot give both. Raises
+    A tail that refuses such a contract for good, or does not know tail results, cannot give both.
+    One that refuses for now, or that accepts the contract and breaks it, tells nothing. Raises
     Nonconformance when the Shard breaks a rule in it.
     """
     contract = SamplingContract(want=TailWant.BOTH)
-    with shard.unopened() as session:
-        message = session.client.open(features=[Feature.TAIL_RESULT], sampling=contract)
-        if isinstance(session.try_open(message), pb.ShardStatus):
-            return False
+    session = shard.try_session(features=[Feature.TAIL_RESULT], sampling=contract)
+    if isinstance(session, pb.ShardStatus):
+        check_code(session)
+        return None if may_pass(session) else False
+    with session:
         if Feature.TAIL_RESULT not in session.client.features:
             return False
         exchange = session.send_unit(session.client.chunk([shard.tokens(1)]))
         result = session.tail(exchange)
-    return result.logits is not None and result.token is not None
+    return True if result.logits is not None and result.token is not None else None

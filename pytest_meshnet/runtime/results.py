@@ -76,3 +76,9 @@ def lacks_place(answer: pb.SessionAccepted | pb.ShardStatus) -> bool:
     if isinstance(answer, pb.SessionAccepted):
         return False
     return answer.error.code == pb.ERROR_CODE_RESOURCE_EXHAUSTED and answer.error.retryable
+
+
+def may_pass(refusal: pb.ShardStatus) -> bool:
+    """Whether an open was refused for now only: that says nothing about what was asked for."""
+    error = refusal.error
+    return error.retryable or error.code == pb.ERROR_CODE_RESOURCE_EXHAUSTED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -179,24 +179,52 @@ class ShardUnderTest:
         """An accepted session on its own stream. Use as a context manager.
 
         `features` of 1.1 are offered; what holds is in the client's `features`.
-        A runtime may take until the declared cleanup time to free the place of a session that
-        ended; till then a retryable refusal for lack of a place is no finding.
         """
-        seam = seam or self.seam()
+        found = self.try_session(seam, proposed, features=features, sampling=sampling)
+        if isinstance(found, pb.ShardStatus):
+            raise Nonconformance("accepted", describe(pb.SessionResponse(status=found)))
+        return found
+
+    def try_session(
+        self,
+        seam: Seam | None = None,
+        proposed: FlowLimits | None = None,
+        *,
+        features: Collection[Feature] = (),
+        sampling: SamplingContract | None = None,
+    ) -> Session | pb.ShardStatus:
+        """A session as `session` gives it, or the status that refuses it."""
+
+        def open_of(session: Session) -> pb.SessionRequest:
+            return session.client.open(proposed, features=features, sampling=sampling)
+
+        session, answer = self.attempt(open_of, seam or self.seam())
+        if isinstance(answer, pb.ShardStatus):
+            session.finish()
+            return answer
+        with ExitStack() as unless_settled:
+            unless_settled.callback(session.drop)
+            check_settled(proposed or FlowLimits(), answer)
+            unless_settled.pop_all()
+        return session
+
+    def attempt(
+        self, open_of: Callable[[Session], pb.SessionRequest], seam: Seam | None = None
+    ) -> tuple[Session, pb.SessionAccepted | pb.ShardStatus]:
+        """A stream on which an open was sent, and what it was answered.
+
+        A runtime may take until the declared cleanup time to free the place of a session that
+        ended: lack of a place is an answer only when it lasts.
+        """
         until = time.monotonic() + self.target.descriptor.time.cleanup
         while True:
             session = self.unopened(seam)
-            with ExitStack() as unless_accepted:
-                unless_accepted.callback(session.drop)
-                status = session.try_open(
-                    session.client.open(proposed, features=features, sampling=sampling)
-                )
-                if isinstance(status, pb.SessionAccepted):
-                    check_settled(proposed or FlowLimits(), status)
-                    unless_accepted.pop_all()
-                    return session
-                if not lacks_place(status) or time.monotonic() > until:
-                    raise Nonconformance("accepted", describe(pb.SessionResponse(status=status)))
+            with ExitStack() as unless_answered:
+                unless_answered.callback(session.drop)
+                answer = session.try_open(open_of(session))
+                if not lacks_place(answer) or time.monotonic() > until:
+                    unless_answered.pop_all()
+                    return session, answer
                 session.wait_for_end()
 
     def undisturbed(self, prompt: Tensor, *steps: Tensor, seam: Seam | None = None) -> Rows:

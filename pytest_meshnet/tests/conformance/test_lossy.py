@@ -16,7 +16,7 @@ from pytest_meshnet.runtime.faults import Fault, Plan
 from pytest_meshnet.runtime.relay import PERFECT
 from pytest_meshnet.runtime.shard import ShardUnderTest
 from pytest_meshnet.runtime.transport import Stream, StreamEnd, Transport
-from pytest_meshnet.tests.runtime.workers import busy_at_first, small_shard
+from pytest_meshnet.tests.runtime.workers import BusyAtFirst, ruled_by, small_shard
 
 LOST = Plan((Fault("drop", 0),))
 
@@ -58,7 +58,7 @@ def test_a_shard_that_accepts_slowly_is_examined_like_any_other(plan: Plan) -> N
 
 def test_a_session_waits_for_a_place_as_long_as_one_may_be_kept() -> None:
     sequence = Sequence.drawn(small_shard())
-    lossy = LossySession(small_shard(busy_at_first), PERFECT, sequence)
+    lossy = LossySession(small_shard(ruled_by(BusyAtFirst)), PERFECT, sequence)
     lossy.run(patient=False)
     assert lossy.units
 
@@ -72,7 +72,10 @@ class Silent(Worker):
 
 @pytest.mark.parametrize(
     ("change", "actual"),
-    [(busy_at_first, "RESOURCE_EXHAUSTED"), (lambda worker: Silent(worker.served), "silence")],
+    [
+        (ruled_by(BusyAtFirst), "RESOURCE_EXHAUSTED"),
+        (lambda worker: Silent(worker.served), "silence"),
+    ],
 )
 def test_an_open_that_is_not_accepted_is_a_finding(
     change: Callable[[Worker], Worker], actual: str

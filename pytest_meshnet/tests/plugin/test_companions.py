@@ -10,18 +10,24 @@ from typing import Any
 import pytest
 
 from pytest_meshnet import companion_fixtures, suite_fixtures
+from pytest_meshnet.ledger.applicability import Fact
 from pytest_meshnet.protocol.additions.sampling import SamplingContract, TailWant
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.machines.rules import Rules
-from pytest_meshnet.protocol.machines.session import Refused
 from pytest_meshnet.protocol.machines.worker import Worker
 from pytest_meshnet.reference.catalogue import build_small
 from pytest_meshnet.runtime.descriptor import Descriptor, ShardSpec, load
 from pytest_meshnet.runtime.errors import Refusal
 from pytest_meshnet.runtime.in_process import InProcessTransport
 from pytest_meshnet.runtime.probe import gives_logits_and_token
-from pytest_meshnet.runtime.shard import ShardUnderTest
 from pytest_meshnet.runtime.target import Target
+from pytest_meshnet.tests.runtime.workers import (
+    BusyAtFirst,
+    NotNow,
+    TokensOnly,
+    ruled_by,
+    small_shard,
+)
 
 SMALL = load("reference", small=True)
 BY_NAME = {spec.name: spec for spec in SMALL.shards}
@@ -119,26 +125,55 @@ def test_a_shard_that_is_no_tail_is_refused_where_only_it_can_tell(run: Any) -> 
         companion_fixtures.connect(run.config, {"tail"})
 
 
-class _TokensOnly(Rules):
+class _Full(Rules):
+    def check_capacity(self, places_held: int) -> None:
+        super().check_capacity(99)
+
+
+class _Broken(Rules):
     def settled_sampling(self, message: pb.SessionOpen) -> SamplingContract | None:
         contract = super().settled_sampling(message)
-        if contract is not None and contract.want is TailWant.BOTH:
-            raise Refused(pb.ERROR_CODE_PAYLOAD_CORRUPT, "no logits", terminal=True)
-        return contract
+        assert contract is not None, "the probe asks for one"
+        return replace(contract, want=TailWant.TOKEN)
 
 
-@pytest.mark.parametrize("rules", [Rules, _TokensOnly])
-@pytest.mark.parametrize("speaks", [True, False])
-def test_the_probe_says_whether_both_parts_of_a_result_can_be_had(
-    rules: type[Rules], speaks: bool
+@pytest.mark.parametrize(
+    ("rules", "both"),
+    [
+        (Rules, True),
+        (BusyAtFirst, True),
+        (TokensOnly, False),
+        (NotNow, None),
+        (_Full, None),
+        (_Broken, None),
+    ],
+)
+def test_the_probe_says_whether_both_parts_of_a_result_can_be_had_or_that_it_is_not_known(
+    rules: type[Rules], both: bool | None
 ) -> None:
-    worker, model = build_small("", SMALL, BY_NAME["tail"])
-    served = worker.served if speaks else replace(worker.served, speaks=())
-    transport = InProcessTransport(Worker(served, rules(served)), model)
-    target = Target(SMALL, BY_NAME["tail"], in_process=lambda: transport)
-    target.connect()
-    found = gives_logits_and_token(ShardUnderTest(target, "t", seed=0))
-    assert found == (speaks and rules is Rules)
+    cleanup = -1.0 if rules is _Full else 5.0
+    assert gives_logits_and_token(small_shard(ruled_by(rules), cleanup, name="tail")) is both
+
+
+def test_a_tail_that_knows_no_tail_results_has_not_both_parts_of_one() -> None:
+    mute = small_shard(lambda one: Worker(replace(one.served, speaks=())), name="tail")
+    assert gives_logits_and_token(mute) is False
+
+
+@pytest.mark.parametrize(
+    ("rules", "facts"),
+    [(NotNow, {}), (TokensOnly, {"logits_and_token": Fact(False, "observed")})],
+)
+def test_what_a_tail_has_no_session_for_now_is_no_fact(
+    run: Any, monkeypatch: pytest.MonkeyPatch, rules: type[Rules], facts: dict[str, Fact]
+) -> None:
+    def make(config: Any, descriptor: Descriptor, spec: ShardSpec) -> Target:
+        worker, model = build_small("", descriptor, spec)
+        changed = InProcessTransport(ruled_by(rules)(worker), model)
+        return Target(descriptor, spec, in_process=lambda: changed)
+
+    monkeypatch.setattr(companion_fixtures, "target_of", make)
+    assert companion_fixtures.connect(run.config, {"tail"}) == facts
 
 
 def test_the_companions_build_on_the_fixtures_of_the_suite() -> None:

@@ -17,7 +17,7 @@ from pytest_meshnet.runtime.opening import (
     refused_open,
     try_edited,
 )
-from pytest_meshnet.tests.runtime.workers import busy_at_first, small_shard
+from pytest_meshnet.tests.runtime.workers import BusyAtFirst, ruled_by, small_shard
 
 
 def _no_range(open: pb.SessionOpen) -> None:
@@ -106,9 +106,9 @@ def test_an_edited_session_is_accepted_with_its_change() -> None:
 
 
 def test_lack_of_a_place_is_no_answer_while_the_session_before_may_be_cleaned_up() -> None:
-    assert isinstance(try_edited(small_shard(busy_at_first), _nothing), pb.SessionAccepted)
+    assert isinstance(try_edited(small_shard(ruled_by(BusyAtFirst)), _nothing), pb.SessionAccepted)
 
 
 def test_lack_of_a_place_that_lasts_is_an_answer() -> None:
-    status = refused_open(small_shard(busy_at_first, cleanup=-1.0), _nothing)
+    status = refused_open(small_shard(ruled_by(BusyAtFirst), cleanup=-1.0), _nothing)
     assert status.error.code == pb.ERROR_CODE_RESOURCE_EXHAUSTED

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from pytest_meshnet.protocol.additions.sampling import SamplingContract, TailWant
+from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.machines.rules import Rules
+from pytest_meshnet.protocol.machines.session import Refused
 from pytest_meshnet.protocol.machines.worker import Worker
 from pytest_meshnet.reference.catalogue import build_small
 from pytest_meshnet.runtime.descriptor import TimeLimits, load
@@ -49,6 +52,23 @@ class BusyAtFirst(Rules):
         super().check_capacity(places_held if self.asked > 3 else 99)
 
 
-def busy_at_first(worker: Worker) -> Worker:
-    """A worker that finds its places too late for the first three sessions."""
-    return Worker(worker.served, BusyAtFirst(worker.served))
+class TokensOnly(Rules):
+    """A tail that refuses for good whoever wants logits and a token."""
+
+    def settled_sampling(self, message: pb.SessionOpen) -> SamplingContract | None:
+        contract = super().settled_sampling(message)
+        if contract is not None and contract.want is TailWant.BOTH:
+            raise Refused(pb.ERROR_CODE_PAYLOAD_CORRUPT, "no logits", terminal=True)
+        return contract
+
+
+class NotNow(Rules):
+    """A tail that has no session for anybody just now."""
+
+    def settled_sampling(self, message: pb.SessionOpen) -> SamplingContract | None:
+        raise Refused(pb.ERROR_CODE_CANCELLED, "later", retryable=True, terminal=True)
+
+
+def ruled_by(rules: type[Rules]) -> Change:
+    """The same worker under other rules."""
+    return lambda worker: Worker(worker.served, rules(worker.served))
