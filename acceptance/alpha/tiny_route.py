@@ -77,11 +77,11 @@ def collect(subject: Subject) -> RecordBuilder:
 
 
 def _label(made: RecordBuilder) -> None:
+    made.fill("labels", {"hardware": claim([machine.hardware()], machine.BY)})
     made.fill("labels", claims(BY, {
-        "hardware": [machine.hardware()],
         "topology": "processes on one machine over loopback",
         "aggregate_floor_class": "experimental_hard_fit_floor",
-    }))  # fmt: skip
+    }, "configured"))  # fmt: skip
 
 
 def _semantics(made: RecordBuilder, subject: Subject) -> None:
@@ -141,23 +141,19 @@ def _reliability(made: RecordBuilder, subject: Subject) -> None:
 
 def _machines(made: RecordBuilder, subject: Subject) -> None:
     running = subject.route
-    running.generate(subject.prompt, TOKENS)
+    made_tokens = running.generate(subject.prompt, TOKENS).tokens
     nodes = []
     for place, target in enumerate(running.targets):
         assert target.pid is not None, "the workers are processes"
         last = place == len(running.targets) - 1
-        layers = [target.spec.start_layer, target.spec.end_layer]
+        layers = running.shards[place].layers
         told = {
-            "host": platform.node(),
-            "hardware": machine.hardware(),
             "role": "head" if place == 0 else "tail" if last else "middle",
-            "layers": layers,
+            "layers": [layers.start, layers.stop],
             "worker_kind": "layer-reduced",
-            "gpu_bytes": 0,
-            "unified": False,
-            "peak_vram_bytes": 0,
         }
-        nodes.append(claims(BY, told) | machine.memory(target.pid))
+        seen = claims(machine.BY, {"host": platform.node(), "hardware": machine.hardware()})
+        nodes.append(seen | claims(BY, told, "reported") | machine.memory(target.pid))
     made.nodes(nodes)
-    made.fill("target_run", {"concurrency": claim(1, BY), "output_tokens": claim(TOKENS, BY)})
+    made.fill("target_run", {"output_tokens": claim(len(made_tokens), BY)})
     made.record["performance"]["stages"][0]["host"] = platform.node()

@@ -62,6 +62,7 @@ class _Hop:
     states: list[Rows] = field(default_factory=list)
     nanos: list[int] = field(default_factory=list)
     unchanged: int = 0
+    beginning: int | None = None
 
     def work(self) -> ShardWork:
         return ShardWork(
@@ -141,6 +142,9 @@ class RouteSession:
                 exchange = hop.session.send_unit(message(hop.session, seam))
                 yield
                 hop.session.applied(hop.session.wait(exchange))
+                if hop.beginning is None and exchange.ack is not None:
+                    held = exchange.ack.cache_result.past_len
+                    hop.beginning = held - exchange.token_count
                 hop.nanos.append(exchange.ack.execution_nanos if exchange.ack else 0)
                 if place == len(self._hops) - 1:
                     return _answer(exchange)
@@ -176,6 +180,15 @@ class RouteSession:
             for hop in self._hops[:-1]
             if hop.states
         }
+
+    def epochs(self) -> tuple[int, ...]:
+        """Return the epoch that each Shard accepted, in its own words."""
+        accepted = (hop.session.client.accepted for hop in self._hops)
+        return tuple(one.route_epoch for one in accepted if one is not None)
+
+    def beginnings(self) -> tuple[int, ...]:
+        """Return what each Shard held before its first unit, by the length of its Ack."""
+        return tuple(hop.beginning for hop in self._hops if hop.beginning is not None)
 
     def work(self) -> tuple[ShardWork, ...]:
         """Return what each Shard reported, in the order of the route."""

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pytest_meshnet.runtime.target import Target
 
 BY = "the route"
+FROM_ZERO = "from_token_zero_on_new_compatible_route"
+"""The contract's word for a retry that every Shard begins with nothing, in a newer epoch."""
 _SHARED_MEMORY = Path("/dev/shm")
 
 
@@ -87,12 +89,15 @@ def worker_loss(route: Route, lost: Target, prompt: Sequence[int], count: int) -
     """Kill one worker in the middle of a generation, and retry at the next epoch.
 
     `lost` is a Shard of the route that was started here. `kv_migrations` counts the Shards that
-    continue the lost session although a new epoch begins with nothing.
+    continue the lost session although a new epoch begins with nothing. Epochs and the position at
+    which the retry began are told by the Shards' own answers.
     """
     undisturbed = route.generate(prompt, count)
     name, old = f"loss-{time.monotonic_ns()}", 1
     aborted = False
+    epochs: tuple[int, ...] = ()
     with contextlib.suppress(RouteLost), route.session(name, old) as session:
+        epochs = session.epochs()
         token = _run(session.prefill(prompt)).logits.argmax()
         lost.kill()
         try:
@@ -107,18 +112,27 @@ def worker_loss(route: Route, lost: Target, prompt: Sequence[int], count: int) -
         tokens = [int(_run(session.prefill(prompt)).logits.argmax())]
         while len(tokens) < count:
             tokens.append(int(_run(session.decode(tokens[-1])).logits.argmax()))
-    return claims(
-        BY,
-        {
-            "route_aborted": aborted,
-            "retry_policy": "from_token_zero_on_new_compatible_route",
-            "retry_first_position": 0,
-            "old_epoch": old,
-            "new_epoch": new,
-            "output_equals_undisturbed": tuple(tokens) == undisturbed.tokens,
-            "kv_migrations": migrations,
-        },
-    )
+        retry = _retried(epochs, session.epochs(), session.beginnings())
+    found = {
+        "route_aborted": aborted,
+        "output_equals_undisturbed": tuple(tokens) == undisturbed.tokens,
+        "kv_migrations": migrations,
+    }
+    return claims(BY, found | retry)
+
+
+def _retried(before: Sequence[int], after: Sequence[int], begun: Sequence[int]) -> dict[str, Any]:
+    """How the retry began, by the worst Shard: what none of them told is left out."""
+    found: dict[str, Any] = {}
+    if before:
+        found["old_epoch"] = max(before)
+    if after:
+        found["new_epoch"] = min(after)
+    if begun:
+        found["retry_first_position"] = max(begun)
+    if before and after and begun and max(before) < min(after) and max(begun) == 0:
+        found["retry_policy"] = FROM_ZERO
+    return found
 
 
 def _continues(route: Route, place: int, name: str, epoch: int, held: int) -> bool:
@@ -138,7 +152,8 @@ def cold_start(
 ) -> Claims:
     """Start a route that does not run yet, have it serve one token, end it, and count what is left.
 
-    What counts as left: processes, bound ports and segments of shared memory.
+    What counts as left: processes, bound ports and segments of shared memory. Where one of these
+    cannot be looked at, as those of a Shard that somebody else started, `residue` is left out.
     """
     segments = _segments()
     route = start()
@@ -147,12 +162,16 @@ def cold_start(
         served = len(route.generate(prompt, 1).tokens) == 1
     finally:
         end()
-    residue = sum(_lives(pid) + _is_bound(address) for pid, address in started)
-    return claims(BY, {"served": served, "residue": residue + len(_segments() - segments)})
+    found: dict[str, Any] = {"served": served}
+    if segments is not None and started and len(started) == len(route.targets):
+        left = sum(_lives(pid) + _is_bound(address) for pid, address in started)
+        found["residue"] = left + len((_segments() or set()) - segments)
+    return claims(BY, found)
 
 
-def _segments() -> set[str]:
-    return {one.name for one in _SHARED_MEMORY.iterdir()} if _SHARED_MEMORY.is_dir() else set()
+def _segments() -> set[str] | None:
+    """Segments of shared memory by name, None where this system does not list them."""
+    return {one.name for one in _SHARED_MEMORY.iterdir()} if _SHARED_MEMORY.is_dir() else None
 
 
 def _lives(pid: int) -> bool:

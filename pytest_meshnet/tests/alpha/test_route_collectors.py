@@ -21,8 +21,9 @@ from pytest_meshnet.protocol.tensors import DType
 from pytest_meshnet.runtime.descriptor import load
 from pytest_meshnet.runtime.generation import Generation
 from pytest_meshnet.runtime.ports import free_port
-from pytest_meshnet.runtime.route import Route
+from pytest_meshnet.runtime.route import Route, side_by_side
 from pytest_meshnet.runtime.route_making import RoutePlan
+from pytest_meshnet.runtime.route_session import RouteSession
 from pytest_meshnet.suite.parity import in_process_shards, open_bench
 
 SAME = Comparison(
@@ -97,6 +98,36 @@ def test_a_loss_that_nobody_notices_is_told(route: Route) -> None:
     survivor = SimpleNamespace(kill=lambda: None)
     found = values(collectors.worker_loss(route, survivor, [1, 2, 3], 4))  # type: ignore[arg-type]
     assert found["route_aborted"] is False
+    assert (found["old_epoch"], found["new_epoch"], found["retry_first_position"]) == (1, 3, 0)
+
+
+def test_a_retry_that_a_shard_does_not_begin_with_nothing_is_not_from_token_zero(
+    route: Route, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RouteSession, "beginnings", lambda _: (0, 3))
+    survivor = SimpleNamespace(kill=lambda: None)
+    found = values(collectors.worker_loss(route, survivor, [1, 2, 3], 4))  # type: ignore[arg-type]
+    assert found["retry_first_position"] == 3
+    assert "retry_policy" not in found
+
+
+def test_an_epoch_is_the_one_that_every_shard_accepted(
+    route: Route, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RouteSession, "epochs", lambda _: (1, 1))
+    survivor = SimpleNamespace(kill=lambda: None)
+    found = values(collectors.worker_loss(route, survivor, [1, 2, 3], 4))  # type: ignore[arg-type]
+    assert (found["old_epoch"], found["new_epoch"]) == (1, 1)
+    assert "retry_policy" not in found
+
+
+def test_a_session_tells_epochs_and_beginnings_as_its_shards_answered(route: Route) -> None:
+    with route.session("told", 7) as session:
+        assert session.beginnings() == ()
+        side_by_side([session.prefill([1, 2, 3])])
+        side_by_side([session.decode(4)])
+        assert session.epochs() == (7, 7)
+        assert session.beginnings() == (0, 0)
 
 
 def test_what_a_start_leaves_behind_is_counted(tmp_path: Path) -> None:
@@ -110,3 +141,26 @@ def test_what_a_start_leaves_behind_is_counted(tmp_path: Path) -> None:
         left.communicate(b"\n")
     found = values(collectors.cold_start(lambda: started, lambda: None, [1]))  # type: ignore[arg-type,return-value]
     assert found == {"served": True, "residue": 0}
+
+
+def test_what_was_not_started_here_leaves_nothing_that_is_known() -> None:
+    elsewhere = SimpleNamespace(
+        targets=[SimpleNamespace(pid=None, address="10.0.0.1:1")],
+        generate=lambda prompt, count: SimpleNamespace(tokens=(5,)),
+    )
+    found = values(collectors.cold_start(lambda: elsewhere, lambda: None, [1]))  # type: ignore[arg-type,return-value]
+    assert found == {"served": True}
+
+
+def test_segments_that_cannot_be_listed_are_not_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collectors, "_SHARED_MEMORY", tmp_path / "absent")
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        ended.wait()
+        started = SimpleNamespace(
+            targets=[SimpleNamespace(pid=ended.pid, address=f"127.0.0.1:{free_port()}")],
+            generate=lambda prompt, count: SimpleNamespace(tokens=(5,)),
+        )
+        found = values(collectors.cold_start(lambda: started, lambda: None, [1]))  # type: ignore[arg-type,return-value]
+    assert found == {"served": True}
