@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
-from types import NoneType, UnionType
-from typing import Any, NoReturn, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar
 
 from pytest_meshnet.campaign.errors import CampaignRefused
+from pytest_meshnet.evidence import strict
+from pytest_meshnet.evidence.strict import StrictError
 
 T = TypeVar("T")
 
 
 def loads(text: str | bytes) -> Any:
-    """Parse JSON. Raises ValueError for anything but one document, a doubled key or NaN."""
-    return json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {twice!r} stands twice")
-    return found
-
-
-def _no_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no number that JSON knows")
+    """Parse JSON with fractions. Raises StrictError, a ValueError, as `strict.loads` does."""
+    return strict.loads(text, fractions=True)
 
 
 class Fields:
@@ -105,56 +91,11 @@ def _short(value: Any) -> str:
 
 
 def decode(kind: type[T], told: Any, where: str) -> T:
-    """Read a dataclass from the JSON form that `encode` gives it.
+    """Read a dataclass from the JSON form that `strict.encode` gives it.
 
-    Fields may be texts, numbers, truth values, Any, unions with None, tuples of one type, mappings
-    from text and further dataclasses. Raises CampaignRefused for a missing, unknown or mistyped
-    field.
+    Raises CampaignRefused for a missing, unknown or mistyped field.
     """
-    return cast("T", _decoded(kind, told, where))
-
-
-def encode(value: Any) -> Any:
-    """Return the JSON form of a dataclass, a tuple or a mapping, with all that they hold."""
-    if is_dataclass(value):
-        return {one.name: encode(getattr(value, one.name)) for one in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): encode(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [encode(one) for one in value]
-    return value
-
-
-def _decoded(kind: Any, told: Any, where: str) -> Any:
-    if is_dataclass(kind):
-        return _dataclass(kind, told, where)
-    if get_origin(kind) is UnionType:
-        (inner,) = (one for one in get_args(kind) if one is not NoneType)
-        return None if told is None else _decoded(inner, told, where)
-    if get_origin(kind) is not None:
-        return _collection(kind, told, where)
-    if kind is float and type(told) is int:
-        return float(told)
-    if kind is Any or type(told) is kind:
-        return told
-    raise CampaignRefused(f"{where} is {_short(told)}: expected {kind.__name__}")
-
-
-def _collection(kind: Any, told: Any, where: str) -> Any:
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin is tuple and isinstance(told, list):
-        return tuple(_decoded(arguments[0], one, f"{where}[]") for one in told)
-    if origin is Mapping and isinstance(told, dict):
-        return {key: _decoded(arguments[1], one, f"{where}.{key}") for key, one in told.items()}
-    raise CampaignRefused(f"{where} is {_short(told)}: expected {kind}")
-
-
-def _dataclass(kind: Any, told: Any, where: str) -> Any:
-    if not isinstance(told, dict):
-        raise CampaignRefused(f"{where} is {_short(told)}: expected an object")
-    hints = get_type_hints(kind)
-    names = [one.name for one in fields(kind)]
-    odd = sorted(set(names) ^ told.keys())
-    if odd:
-        raise CampaignRefused(f"{where} has the fields {sorted(told)}: expected {sorted(names)}")
-    return kind(**{name: _decoded(hints[name], told[name], f"{where}.{name}") for name in names})
+    try:
+        return strict.decode(kind, told, where)
+    except StrictError as error:
+        raise CampaignRefused(str(error)) from None

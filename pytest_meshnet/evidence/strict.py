@@ -1,12 +1,14 @@
 """Strict JSON and typed payloads: the only things that a bundle may contain, written and read.
 
-Exact values only: strings, booleans, null and integers that every JSON reader keeps exact.
-A document is a frozen dataclass; reading one refuses unknown, missing and mistyped fields.
+Exact values only: strings, booleans, null and integers that every JSON reader keeps exact; who
+reads the measurements of others asks for fractions as well. A document is a frozen dataclass;
+reading one refuses unknown, missing and mistyped fields.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Hashable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
@@ -53,20 +55,22 @@ def _text(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), sort_keys=True)
 
 
-def loads(data: bytes) -> Any:
+def loads(data: bytes | str, *, fractions: bool = False) -> Any:
     """Parse JSON strictly.
 
     Raises StrictError for bytes that are not UTF-8 or not JSON, for a duplicate key, a number
-    that is no exact integer, and nesting beyond the parser's depth.
+    that is no exact integer, and nesting beyond the parser's depth. With `fractions`, any finite
+    number and any integer of 64 bits is read.
     """
     try:
-        return _DECODER.decode(data.decode("utf-8"))
+        text = data if isinstance(data, str) else data.decode("utf-8")
+        return (_WITH_FRACTIONS if fractions else _DECODER).decode(text)
     except UnicodeDecodeError as error:
         raise StrictError("json-not-utf8", f"not UTF-8: {error.reason}") from error
     except json.JSONDecodeError as error:
         raise StrictError("json-malformed", f"not JSON: {error}") from error
     except RecursionError as error:
-        raise StrictError("json-too-deep", "nested too deep; a bundle has a few levels") from error
+        raise StrictError("json-too-deep", "nested too deep; expected a few levels") from error
 
 
 def check(value: Any) -> None:
@@ -115,6 +119,22 @@ def _integer(text: str) -> int:
     return value
 
 
+def _long_integer(text: str) -> int:
+    value = int(text) if len(text) <= 20 else 2**64
+    if not -(2**63) <= value < 2**64:
+        raise StrictError("json-number", f"{text[:20]} is beyond 64 bits")
+    return value
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    return value if math.isfinite(value) else _refuse_constant(text)
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise StrictError("json-number", f"{text[:20]} is no finite number")
+
+
 def _refuse_number(text: str) -> NoReturn:
     raise StrictError("json-number", f"{text[:20]} is no exact integer")
 
@@ -124,6 +144,12 @@ _DECODER = json.JSONDecoder(
     parse_int=_integer,
     parse_float=_refuse_number,
     parse_constant=_refuse_number,
+)
+_WITH_FRACTIONS = json.JSONDecoder(
+    object_pairs_hook=_object,
+    parse_int=_long_integer,
+    parse_float=_finite,
+    parse_constant=_refuse_constant,
 )
 
 
@@ -146,8 +172,9 @@ def encode(value: Any) -> Any:
 def decode(kind: type[T], value: Any, where: str = "payload") -> T:
     """Read a dataclass from its JSON form, with exactly its fields and their types.
 
-    Supports str, int, bool, None, unions of these, Literal, tuple[X, ...], Mapping[str, X] and
-    nested dataclasses. Raises StrictError field-unknown, field-missing or field-type.
+    Supports str, int, bool, float, None, Any, Literal, tuple[X, ...], Mapping[str, X], nested
+    dataclasses, and unions of plain types with at most one other. Raises StrictError
+    field-unknown, field-missing or field-type.
     """
     if type(value) is not dict:
         raise _mistyped(where, value, "an object")
@@ -175,6 +202,8 @@ def _mistyped(where: str, value: Any, expected: str) -> StrictError:
 
 
 def _read(hint: Any, value: Any, where: str, name: str) -> Any:
+    if hint is Any:
+        return value
     if hint is str or hint is int or hint is bool:
         if type(value) is not hint:
             raise _mistyped(f"{where}.{name}", value, hint.__name__)
@@ -183,6 +212,10 @@ def _read(hint: Any, value: Any, where: str, name: str) -> Any:
 
 
 def _read_compound(hint: Any, value: Any, where: str) -> Any:
+    if hint is float:
+        if type(value) not in (int, float):
+            raise _mistyped(where, value, "a number")
+        return float(value)
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is tuple:
         if type(value) is not list:
@@ -193,11 +226,19 @@ def _read_compound(hint: Any, value: Any, where: str) -> Any:
             raise StrictError("field-type", f"{where} is {value!r}: expected one of {arguments}")
         return value
     if origin in (Union, UnionType):
-        if type(value) not in arguments:
-            raise _mistyped(where, value, "or ".join(one.__name__ for one in arguments))
-        return value
+        return _read_union(arguments, value, where)
     if origin is Mapping:
         if type(value) is not dict:
             raise _mistyped(where, value, "an object")
         return {key: _read(arguments[1], item, where, key) for key, item in value.items()}
     return decode(hint, value, where)
+
+
+def _read_union(arguments: tuple[Any, ...], value: Any, where: str) -> Any:
+    if type(value) in arguments:
+        return value
+    inner = [one for one in arguments if one not in _PLAIN]
+    if value is None or len(inner) != 1:
+        names = (getattr(one, "__name__", str(one)) for one in arguments)
+        raise _mistyped(where, value, " or ".join(names))
+    return _read_compound(inner[0], value, where)

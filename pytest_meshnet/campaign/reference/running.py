@@ -9,7 +9,6 @@ from typing import Any
 
 from pytest_meshnet.campaign.client.figures import figures
 from pytest_meshnet.campaign.client.stream import GenerationFailed, generate
-from pytest_meshnet.campaign.documents import encode
 from pytest_meshnet.campaign.errors import CampaignRefused
 from pytest_meshnet.campaign.judging.configuration import BACKEND, NVFP4, look_up
 from pytest_meshnet.campaign.judging.facts import ArmFacts
@@ -20,6 +19,7 @@ from pytest_meshnet.campaign.runner.arm import proven
 from pytest_meshnet.campaign.runner.folder import RunFolder
 from pytest_meshnet.campaign.runner.server import Server
 from pytest_meshnet.campaign.workloads.manifest import Workload
+from pytest_meshnet.evidence.strict import encode
 from pytest_meshnet.runtime.ports import free_port
 
 SCHEMA = "inferswarm.phase0.reference/1"

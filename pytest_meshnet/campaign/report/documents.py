@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pytest_meshnet.campaign.documents import encode
 from pytest_meshnet.campaign.errors import CampaignRefused
 from pytest_meshnet.campaign.judging.codes import WHAT_TO_DO
 from pytest_meshnet.campaign.judging.configuration import cross_arm
@@ -22,6 +21,7 @@ from pytest_meshnet.campaign.records import read_block
 from pytest_meshnet.campaign.runner.folder import RunFolder
 from pytest_meshnet.campaign.workloads.manifest import Manifest
 from pytest_meshnet.evidence.shown import md_code, md_prose
+from pytest_meshnet.evidence.strict import encode
 
 RUN_SCHEMA = "inferswarm.phase0.run/2"
 SHOWN = 20

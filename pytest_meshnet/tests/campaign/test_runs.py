@@ -259,7 +259,7 @@ def test_a_judgement_is_made_again_from_the_records(tmp_path):
         (lambda run: run.update(headline="VALID CANONICAL CAMPAIGN"), "run.json says headline"),
         (lambda run: run.update(campaign_invalidations=[]), "says campaign_invalidations"),
         (lambda run: run["intent"].update(dev_smoke=False), "run.json says"),
-        (lambda run: run["intent"].pop("synthetic"), "intent has the fields"),
+        (lambda run: run["intent"].pop("synthetic"), "intent lacks the field 'synthetic'"),
         (lambda run: run.pop("bench_bw"), "has no 'bench_bw'"),
         (lambda run: run.update(schema="other/1"), "is no run"),
         (lambda run: run["blocks"][0].update(sha256="0" * 64), "is not the file"),

@@ -129,7 +129,10 @@ def test_a_broken_record_is_refused_with_its_line(tmp_path, change, message):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"a": 1, "a": 2}', "'a' stands twice"),
+        ('{"a": 1, "a": 2}', "'a' appears twice"),
+        ('{"a": 1e999}', "1e999 is no finite number"),
+        ('{"a": 1' + "0" * 400 + "}", "beyond 64 bits"),
+        ("[" * 100_000, "nested too deep"),
         ('{"a": NaN}', "NaN"),
         ('{"failed": fal', "no JSON"),
     ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pytest
@@ -26,9 +26,12 @@ class Outer:
     inner: Inner
     many: tuple[Inner, ...]
     table: Mapping[str, int]
+    rate: float
+    more: Inner | None
+    odd: Any
 
 
-OUTER = Outer("n", True, None, "up", Inner(1), (Inner(2), Inner(3)), {"a": 4})
+OUTER = Outer("n", True, None, "up", Inner(1), (Inner(2), Inner(3)), {"a": 4}, 2.5, Inner(4), [{}])
 
 
 def code_of(action: Any, *arguments: Any) -> str:
@@ -80,6 +83,19 @@ def test_ambiguous_or_inexact_json_is_refused_with_its_code(text: bytes, code: s
     assert code_of(strict.loads, text) == code
 
 
+def test_fractions_are_read_only_where_they_are_asked_for():
+    text = '{"a": [0.5, 1e3, 18446744073709551615, -9223372036854775808]}'
+    assert strict.loads(text, fractions=True) == {"a": [0.5, 1000.0, 2**64 - 1, -(2**63)]}
+    assert code_of(strict.loads, text) == "json-number"
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999", str(2**64), str(-(2**63) - 1)])
+def test_a_number_that_nobody_can_measure_is_refused(number: str):
+    with pytest.raises(StrictError) as refused:
+        strict.loads(number, fractions=True)
+    assert refused.value.code == "json-number"
+
+
 @pytest.mark.parametrize(
     ("value", "code"),
     [
@@ -95,7 +111,9 @@ def test_inexact_values_are_not_written(value: Any, code: str):
 
 
 def test_a_document_survives_encode_and_decode():
-    assert strict.decode(Outer, strict.loads(strict.dumps(strict.encode(OUTER)))) == OUTER
+    assert strict.decode(Outer, strict.encode(OUTER)) == OUTER
+    none = replace(OUTER, more=None, rate=3)
+    assert strict.decode(Outer, strict.loads(strict.dumps(strict.encode(none)))) == none
 
 
 @pytest.mark.parametrize(
@@ -113,6 +131,10 @@ def test_a_document_survives_encode_and_decode():
         ({"many": [{"count": 1, "critical": 2}]}, "field-unknown"),
         ({"table": []}, "field-type"),
         ({"table": {"a": "4"}}, "field-type"),
+        ({"rate": "2.5"}, "field-type"),
+        ({"rate": True}, "field-type"),
+        ({"more": {}}, "field-missing"),
+        ({"more": 4}, "field-type"),
     ],
 )
 def test_a_document_with_any_other_field_or_type_is_refused(change: dict[str, Any], code: str):
