@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import sys
 import time
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from typing import Literal
 
 import pytest
@@ -18,12 +20,21 @@ from pytest_meshnet.suite.certify import own_configuration
 RESULT = "meshnet-bite "
 """Begins a line of the child that is a result; pytest writes others."""
 
+_SHARED = (
+    "pytest_meshnet.suite_fixtures",
+    "pytest_meshnet.reference.serve",
+    "pytest_meshnet.runtime.in_process",
+    "xdist.plugin",
+)
+"""What takes a second to import, before the forks. No test: a suite mutant comes before those."""
+
 
 @dataclass(frozen=True, slots=True)
 class Order:
     """The tests to run on one mutant, in this order; with `first_finding` until one finds it.
 
-    `offer` is the compression that their sessions offer, as `--meshnet-offer` takes it.
+    `offer` is the compression that their sessions offer, as `--meshnet-offer` takes it. One that
+    runs `apart` does so in a fork of this process, which stays as it is.
     """
 
     mutant: str
@@ -31,6 +42,7 @@ class Order:
     tests: tuple[str, ...]
     first_finding: bool = False
     offer: Literal["none", "zstd"] = "none"
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +131,26 @@ def _run(order: Order) -> Result:
     return Result(order.mutant, plugin.told(), time.monotonic() - began)
 
 
+def _tell(order: Order) -> None:
+    print(f"{RESULT}{json.dumps(asdict(_run(order)))}", flush=True)  # noqa: T201
+
+
+def _tell_apart(order: Order) -> None:
+    fork = multiprocessing.get_context("fork").Process(target=_tell, args=(order,))
+    fork.start()
+    fork.join()
+    if fork.exitcode:
+        raise RuntimeError(f"the process of {order.mutant} ended with {fork.exitcode}")
+
+
 def main() -> int:
     """Take a JSON list of orders on stdin and print a line for each that says how it ended."""
-    for told in json.load(sys.stdin):
-        result = _run(Order(**told | {"tests": tuple(told["tests"])}))
-        print(f"{RESULT}{json.dumps(asdict(result))}", flush=True)  # noqa: T201
+    orders = [Order(**told | {"tests": tuple(told["tests"])}) for told in json.load(sys.stdin)]
+    if any(one.apart for one in orders):
+        for name in _SHARED:
+            import_module(name)
+    for one in orders:
+        (_tell_apart if one.apart else _tell)(one)
     return 0
 
 

@@ -73,25 +73,28 @@ def _orders(
     """In process, where order is certain and a start costs nothing, unless a process is needed."""
     if mutant.kind == "variant":
         # Once more with zstd offered, or one that compresses would do so in few tests.
-        plain = Order(mutant.name, "in-process", (*own, *others))
+        plain = Order(mutant.name, "in-process", (*own, *others), apart=True)
         return [plain, replace(plain, offer="zstd")] if whole else [plain]
     if mutant.kind == "testee-variant":
         return [Order(mutant.name, "in-process", tuple(own))]
+    # A suite mutant patches its process.
+    apart = mutant.kind == "suite-mutant"
     if not _PROCESS_NEEDS.intersection(ledger.get(mutant.requirement).needs):
-        return [Order(mutant.name, "in-process", (*own, *others), first_finding=not others)]
-    apart = [
-        Order(mutant.name, "grpc", tuple(own), first_finding=not others),
-        Order(mutant.name, "in-process", tuple(others)),
+        return [
+            Order(mutant.name, "in-process", (*own, *others), first_finding=not others, apart=apart)
+        ]
+    separate = [
+        Order(mutant.name, "grpc", tuple(own), first_finding=not others, apart=apart),
+        Order(mutant.name, "in-process", tuple(others), apart=apart),
     ]
-    return [one for one in apart if one.tests]
+    return [one for one in separate if one.tests]
 
 
 def _batches(mutants: Sequence[Entry]) -> Iterator[list[Entry]]:
-    """A suite mutant patches its process, a variant runs for long: each has one of its own."""
-    sharing = ("mutant", "testee-mutant", "testee-variant")
-    yield from ([one] for one in mutants if one.kind not in sharing)
-    shared = [one for one in mutants if one.kind in sharing]
-    yield from (shared[start : start + BATCH] for start in range(0, len(shared), BATCH))
+    """What takes long comes first, in small batches, so that all processes end at one time."""
+    for variant, size in ((True, 3), (False, BATCH)):
+        alike = [one for one in mutants if (one.kind == "variant") == variant]
+        yield from (alike[start : start + size] for start in range(0, len(alike), size))
 
 
 def _run_child(orders: Sequence[Order], compiled: str) -> list[Result]:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import io
+import json
+import sys
+from dataclasses import asdict
+
 import pytest
 from click.testing import CliRunner
 
 from pytest_meshnet.ledger.requirements import Ledger
 from pytest_meshnet.ledger.status import PlannedTest
 from pytest_meshnet.reference.catalogue import entry
+from pytest_meshnet.suite.bite import child
 from pytest_meshnet.suite.bite.command import mutants
 from pytest_meshnet.suite.bite.fate import Bite, Ending, bystanders, designated, judged
 from pytest_meshnet.suite.bite.matrix import bite
@@ -34,9 +40,22 @@ def test_a_mutant_that_no_test_of_its_requirement_notices_survives() -> None:
 def test_a_suite_mutant_is_killed_in_a_process_of_its_own() -> None:
     test = "conformance/test_wire_schema.py::test_the_service_has_exactly_the_five_methods"
     both = [entry("schema-without-cancel"), entry("misses-before-duplicates")]
-    plan = [PlannedTest(test, ("WIRE-01",)), PlannedTest(DUPLICATE, ("IDEM-01",))]
-    fates = {one.mutant: one.fate for one in bite(both, plan, 2)}
-    assert fates == {"schema-without-cancel": "killed", "misses-before-duplicates": "killed"}
+    fates = {
+        one.mutant: one.fate for one in bite(both, [PlannedTest(test, ("WIRE-01", "IDEM-01"))], 1)
+    }
+    assert fates == {"schema-without-cancel": "killed", "misses-before-duplicates": "SURVIVED"}
+
+
+def test_a_process_that_breaks_is_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(order: child.Order) -> child.Result:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(child, "_run", broken)
+    order = child.Order("schema-without-cancel", "in-process", (), apart=True)
+    orders = io.StringIO(json.dumps([asdict(order)]))
+    monkeypatch.setattr(sys, "stdin", orders)
+    with pytest.raises(RuntimeError, match="the process of schema-without-cancel ended with 1"):
+        child.main()
 
 
 @pytest.mark.parametrize(
