@@ -34,6 +34,7 @@ class Code(StrEnum):
     MODEL_REVISION_MISMATCH = "provenance.model_revision_mismatch"
     MODEL_REPOSITORY_MISMATCH = "provenance.model_repository_mismatch"
     DIRTY_WORKING_TREE = "provenance.dirty_working_tree"
+    CHECKOUT_MOVED = "provenance.checkout_moved"
     MISSING_REQUIRED = "provenance.missing_required"
     GENERATION_FAILED = "execution.generation_failed"
     SERVER_FAILED = "execution.server_failed"
@@ -65,6 +66,7 @@ WHAT_TO_DO: Mapping[Code, str] = {
     Code.MODEL_REVISION_MISMATCH: "name the revision that the snapshot path holds",
     Code.MODEL_REPOSITORY_MISMATCH: "name the repository that the snapshot path holds",
     Code.DIRTY_WORKING_TREE: "commit or remove the changed paths",
+    Code.CHECKOUT_MOVED: "leave the checkout alone during a run, and run it again",
     Code.MISSING_REQUIRED: "say what is missing; see the options of the command",
     Code.GENERATION_FAILED: "read the server's log; there is no resume, run the campaign again",
     Code.SERVER_FAILED: "read the server's log; there is no resume, run the campaign again",

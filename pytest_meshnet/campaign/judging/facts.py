@@ -72,13 +72,16 @@ class Bandwidth:
 class Provenance:
     """Where everything came from; None is unknown and never a default.
 
-    `dirty_paths` are those of the checkout before and after the run; None when nobody could tell.
+    `dirty_paths` are those of the checkout before and after the run; None when nobody could tell,
+    then or at the end. `checkout_commit` is that of the start and `checkout_commit_last` what was
+    last seen.
     """
 
     model_repository: str | None
     model_revision: str | None
     model_path: str | None
     checkout_commit: str | None
+    checkout_commit_last: str | None
     dirty_paths: tuple[str, ...] | None
     runtime_version: str | None
     suite_version: str | None

@@ -6,7 +6,7 @@ import hashlib
 import os
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,8 @@ class Checkout:
 
 def checkout(path: Path) -> Checkout:
     """Ask git about the working tree that `path` lies in."""
-    commit = _said(["git", "-C", str(path), "rev-parse", "HEAD"])
+    head = _said(["git", "-C", str(path), "rev-parse", "HEAD"])
+    commit = head and head.strip()
     status = _said(["git", "-C", str(path), "status", "--porcelain=v1", "-z"])
     if status is None:
         return Checkout(commit, None)
@@ -96,7 +97,8 @@ def provenance(orders: Orders, found: Machine, tree: Checkout) -> Provenance:
         model_repository=orders.repository,
         model_revision=orders.revision,
         model_path=orders.model,
-        checkout_commit=tree.commit and tree.commit.strip(),
+        checkout_commit=tree.commit,
+        checkout_commit_last=tree.commit,
         dirty_paths=tree.dirty_paths,
         runtime_version=version and version.strip(),
         suite_version=suite_version(),
@@ -107,6 +109,14 @@ def provenance(orders: Orders, found: Machine, tree: Checkout) -> Provenance:
         driver=device.driver if device else None,
         host=host_facts(),
     )
+
+
+def ended(told: Provenance, tree: Checkout) -> Provenance:
+    """Add what git tells of the checkout at the end of a run; unknown is neither clean nor same."""
+    dirty = None
+    if told.dirty_paths is not None and tree.dirty_paths is not None:
+        dirty = tuple(dict.fromkeys((*told.dirty_paths, *tree.dirty_paths)))
+    return replace(told, dirty_paths=dirty, checkout_commit_last=tree.commit)
 
 
 def _digest(path: Path | None) -> str | None:

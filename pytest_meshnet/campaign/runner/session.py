@@ -19,7 +19,7 @@ from pytest_meshnet.campaign.judging.judge import Judgement, judge
 from pytest_meshnet.campaign.plan.arms import SERVER_ENVIRONMENT, Arm, Runtime
 from pytest_meshnet.campaign.plan.orders import Orders
 from pytest_meshnet.campaign.plan.refusals import Preparation
-from pytest_meshnet.campaign.plan.surroundings import checkout
+from pytest_meshnet.campaign.plan.surroundings import Checkout, checkout, ended
 from pytest_meshnet.campaign.report.documents import RunDocument, summary
 from pytest_meshnet.campaign.report.page import page
 from pytest_meshnet.campaign.runner import bandwidth
@@ -62,14 +62,13 @@ class _Session:
     bandwidth: Bandwidth = field(default_factory=bandwidth.skipped)
     arms: list[ArmFacts] = field(default_factory=list)
     observations: list[Observation] = field(default_factory=list)
-    dirty_since: tuple[str, ...] = ()
+    tree: Checkout | None = None
 
     def record(self) -> CampaignRecord:
         """Put everything together that is known by now."""
         told = self.preparation.provenance
-        if told.dirty_paths is not None:
-            dirty = dict.fromkeys((*told.dirty_paths, *self.dirty_since))
-            told = replace(told, dirty_paths=tuple(dirty))
+        if self.tree is not None:
+            told = ended(told, self.tree)
         return CampaignRecord(
             self.intent,
             self.orders.protocol(baseline_prompts=self.manifest.declares_canonical),
@@ -112,8 +111,7 @@ def run(preparation: Preparation, watch: Watch) -> Outcome:
         except KeyboardInterrupt:
             # It may have come between a line on the disk and what is known of it here.
             session.observations[:] = session.on_disk()
-        tree = checkout(session.orders.checkout)
-        session.dirty_since = tree.dirty_paths or ()
+        session.tree = checkout(session.orders.checkout)
         judgement = session.save()
         session.folder.write(PAGE, page(session.folder, session.record(), judgement))
         session.evidence.seal(session.record(), judgement, session.folder)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
@@ -13,14 +12,13 @@ from pytest_meshnet.campaign.errors import CampaignRefused
 from pytest_meshnet.campaign.judging.canonical import MODEL
 from pytest_meshnet.campaign.judging.codes import Code
 from pytest_meshnet.campaign.plan.orders import Orders
+from pytest_meshnet.campaign.simulated import checkout
 from pytest_meshnet.campaign.simulated.switches import OF_THE_RIG, words
 
 REVISION = "5ad85de24bbd28a0d5c1d5c1a7b5d9a3c5e6f708"
 """An invented commit of the model's repository."""
 
 RUNTIME = (sys.executable, "-m", "pytest_meshnet.campaign.simulated.ft")
-
-_GIT = ("-c", "user.name=simulated", "-c", "user.email=simulated@invalid", "-c", "gc.auto=0")
 
 
 def check(switches: Iterable[str]) -> tuple[str, ...]:
@@ -60,23 +58,7 @@ def simulate(orders: Orders, folder: Path, switches: tuple[str, ...]) -> Orders:
         repository=orders.repository or MODEL,
         revision=None if missing else orders.revision or REVISION,
         manifest=orders.manifest or smoke_manifest(),
-        checkout=_checkout(folder, dirty="provenance.dirty_working_tree" in switches),
+        checkout=checkout.make(folder, dirty="provenance.dirty_working_tree" in switches),
         bench_bw=orders.bench_bw and "bench_bw.skipped" not in switches,
         simulated=switches,
     )
-
-
-def _checkout(folder: Path, *, dirty: bool) -> Path:
-    """Make a git working tree with one commit, and with one more file when it is to be dirty."""
-    tree = folder / "checkout"
-    if not tree.exists():
-        tree.mkdir(parents=True)
-        commands = (
-            ("init", "-q"),
-            (*_GIT, "commit", "-q", "--allow-empty", "-m", "simulated"),
-        )
-        for words in commands:
-            subprocess.run(["git", "-C", str(tree), *words], check=True, capture_output=True)
-    if dirty:
-        (tree / "changed.py").write_text("changed = True\n", encoding="utf-8")
-    return tree

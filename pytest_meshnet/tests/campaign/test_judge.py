@@ -47,7 +47,7 @@ def test_a_whole_campaign_with_nothing_against_it_is_valid():
 
 def test_every_code_has_a_break_and_an_advice():
     assert BREAKS.keys() == set(Code) == WHAT_TO_DO.keys()
-    assert len(Code) == 28
+    assert len(Code) == 29
 
 
 @pytest.mark.parametrize("code", list(Code))
@@ -237,7 +237,9 @@ def test_a_path_that_says_nothing_contradicts_nothing():
     assert codes(of_provenance(model_path="/models/here")(campaign())) == set()
 
 
-@pytest.mark.parametrize("name", ["dirty_paths", "gpu_memory_bytes", "runtime_version"])
+@pytest.mark.parametrize(
+    "name", ["dirty_paths", "checkout_commit_last", "gpu_memory_bytes", "runtime_version"]
+)
 def test_unknown_provenance_is_named(name):
     found = judge(of_provenance(**{name: None})(campaign()))
     assert found.codes == {"provenance.missing_required": 1}

@@ -99,7 +99,7 @@ def tree(tmp_path):
 
 def test_a_checkout_tells_its_commit_and_every_changed_path(tree):
     assert checkout(tree).dirty_paths == ()
-    assert re.fullmatch(r"[0-9a-f]{40}\n", checkout(tree).commit)
+    assert re.fullmatch(r"[0-9a-f]{40}", checkout(tree).commit)
     (tree / "kept.py").write_text("changed\n")
     (tree / "new name.py").write_text("new\n")
     git(tree, "mv", "moved.py", "renamed.py")

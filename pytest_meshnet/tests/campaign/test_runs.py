@@ -7,10 +7,11 @@ import re
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
-from pytest_meshnet.campaign.plan.surroundings import Checkout
+from pytest_meshnet.campaign.plan.surroundings import checkout
 from pytest_meshnet.campaign.report.section import Campaign
 from pytest_meshnet.campaign.runner import session
 from pytest_meshnet.campaign.simulated.rig import smoke_manifest
@@ -228,11 +229,26 @@ def test_a_runtime_that_cannot_serve_fails_every_arm_and_the_campaign(tmp_path):
     assert "no kernel image" in (left.folder / "logs" / "B2.log").read_text()
 
 
+def end_with(monkeypatch, **told):
+    """Have git tell this of the checkout at the end of a run."""
+    monkeypatch.setattr(session, "checkout", lambda path: replace(checkout(path), **told))
+
+
 def test_a_checkout_that_becomes_dirty_during_a_run_is_seen_at_its_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(session, "checkout", lambda _: Checkout("a" * 40, ("late.py",)))
+    end_with(monkeypatch, dirty_paths=("late.py",))
     left = campaign(tmp_path)
     assert left.run["codes"] == {"provenance.dirty_working_tree": 1}
     assert left.run["provenance"]["dirty_paths"] == ["late.py"]
+
+
+@pytest.mark.parametrize("name", ["commit", "dirty_paths"])
+def test_a_checkout_that_tells_nothing_at_the_end_is_unknown_and_not_clean(
+    tmp_path, monkeypatch, name
+):
+    end_with(monkeypatch, **{name: None})
+    left = campaign(tmp_path)
+    assert left.run["codes"] == {"provenance.missing_required": 1}
+    assert left.exit_code == 1
 
 
 def test_there_is_no_resume(tmp_path):

@@ -104,6 +104,7 @@ def provenance(**changes):
         model_revision=REVISION,
         model_path=PATH,
         checkout_commit="a" * 40,
+        checkout_commit_last="a" * 40,
         dirty_paths=(),
         runtime_version="freetoken 0.1.3",
         suite_version="0.1.0",
