@@ -162,8 +162,6 @@ def test_no_sideband_is_sent_where_no_group_is_split(
 
 # Missing -----------------------------------------------------------------------------------------
 
-Make = Callable[[Session, Sharing, Tensor], pb.SessionRequest]
-
 
 def _without(*names: str) -> Callable[[Sharing, Tensor, int], list[Tensor]]:
     def tensors(sharing: Sharing, states: Tensor, first: int) -> list[Tensor]:

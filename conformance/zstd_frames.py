@@ -6,7 +6,6 @@ MAGIC = bytes.fromhex("28b52ffd")
 BLOCK = 128 * 1024
 
 SINGLE_SEGMENT = 0x20
-CHECKSUM = 0x04
 RESERVED = 0x08
 
 

@@ -1,4 +1,4 @@
-"""`pytest-meshnet alpha judge RECORD` and `alpha template`."""
+"""`pytest-meshnet alpha judge RECORD`, `alpha merge RECORD PART...` and `alpha template`."""
 
 from __future__ import annotations
 

@@ -7,19 +7,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from pytest_meshnet.alpha.judge import MET, Line, Verdict
+from pytest_meshnet.evidence.shown import printable
 
 _HEX = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _SIGNS = {"met": "ok", "not met": "NO", "no evidence": "??"}
 
 
 def render(verdict: Verdict) -> str:
-    """Return the whole verdict, one line a criterion, at most about 100 columns wide."""
-    return "\n".join(map(_harmless, _lines(verdict))) + "\n"
+    """Return the whole verdict, one line a criterion, at most about 100 columns wide.
 
-
-def _harmless(line: str) -> str:
-    """A line of its own, whatever the record says: no text in it ends it or moves the cursor."""
-    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in line)
+    Whatever the record says, no text in it ends a line or moves the cursor.
+    """
+    return "\n".join(map(printable, _lines(verdict))) + "\n"
 
 
 def _lines(verdict: Verdict) -> Iterator[str]:

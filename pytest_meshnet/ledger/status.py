@@ -77,13 +77,16 @@ STALE_EXPECTATION = "expected to fail, passed: remove the entry"
 FOUND = ", found: "
 """Stands in a reason before the message of a listed test that failed otherwise."""
 
-_WORST_FIRST = (
+WORST_FIRST = (
     Status.ENGINE_ERROR,
     Status.FAILED,
     Status.NOT_RUN,
     Status.KNOWN_FAILURE,
     Status.PASSED,
+    Status.NOT_APPLICABLE,
+    Status.NOT_CLAIMED,
 )
+"""Every status, the one that says most against a runtime first."""
 
 _OUTCOMES: Mapping[Kind, tuple[Outcome, ...]] = {
     "nonconformance": ("failed",),
@@ -169,7 +172,7 @@ def _attempts(records: Sequence[PhaseRecord]) -> list[list[PhaseRecord]]:
 
 
 def _worst(answers: Sequence[_Answer]) -> _Answer:
-    return min(answers, key=lambda answer: _WORST_FIRST.index(answer[0]))
+    return min(answers, key=lambda answer: WORST_FIRST.index(answer[0]))
 
 
 def _judge_attempt(

@@ -123,11 +123,6 @@ class Descriptor:
     route: RouteSpec | None = None
     oracle: OracleSpec | None = None
 
-    @property
-    def can_launch(self) -> bool:
-        """Whether every Shard has a start command."""
-        return all(shard.launch is not None for shard in self.shards)
-
 
 def load(target: str, *, small: bool = False) -> Descriptor:
     """Read the descriptor that `--target` names: a file, or reference[:MUTANT-OR-VARIANT].

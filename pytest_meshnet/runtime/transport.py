@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
-from pytest_meshnet.protocol.machines.events import UnaryReply, UnaryRequest
-
-Reply = TypeVar("Reply", bound=UnaryReply)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +72,3 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """Give everything back."""
-
-
-__all__ = ["Stream", "StreamEnd", "Transport", "UnaryFailed", "UnaryReply", "UnaryRequest"]

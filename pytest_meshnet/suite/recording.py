@@ -12,7 +12,6 @@ import pytest
 from _pytest.outcomes import Skipped
 
 from pytest_meshnet import markers
-from pytest_meshnet.ledger.applicability import Fact
 from pytest_meshnet.ledger.status import (
     Judgement,
     Kind,
@@ -25,7 +24,6 @@ from pytest_meshnet.ledger.status import (
 )
 from pytest_meshnet.runtime.errors import Nonconformance, NotProvoked, Refusal, TargetLost
 from pytest_meshnet.suite import collection, limits
-from pytest_meshnet.suite import run as runs
 from pytest_meshnet.suite import target as targets
 from pytest_meshnet.suite.run import Finding, Run
 
@@ -43,13 +41,6 @@ class Excused(Skipped):
     def __init__(self, kind: Kind, reason: str) -> None:
         super().__init__(reason)
         self.kind: Kind = kind
-
-
-def record_facts(config: pytest.Config, facts: Mapping[str, Fact]) -> None:
-    """Take facts about the target that were learnt beside `connect`. Raises FactError."""
-    run = runs.active(config)
-    if run is not None:
-        run.tell(facts)
 
 
 def planned(item: pytest.Item) -> PlannedTest:

@@ -11,7 +11,6 @@ class WorkloadClass:
     """Bounds of a prompt in tokens, both included, and the output tokens of every request."""
 
     name: str
-    about: str
     fewest: int
     most: int
     output_tokens: int
@@ -31,12 +30,14 @@ class WorkloadClass:
 CLASSES: Mapping[str, WorkloadClass] = {
     one.name: one
     for one in (
-        WorkloadClass("W1", "coding", 1, 2000, 512),
-        WorkloadClass("W2", "reasoning", 1, 1000, 512),
-        # 16,000 tokens within 15 %.
-        WorkloadClass("W3", "long context", 13_600, 18_400, 256),
-        # 128 tokens within 25 %.
-        WorkloadClass("W4", "short exchange", 96, 160, 128),
+        # Coding.
+        WorkloadClass("W1", 1, 2000, 512),
+        # Reasoning.
+        WorkloadClass("W2", 1, 1000, 512),
+        # Long context: 16,000 tokens within 15 %.
+        WorkloadClass("W3", 13_600, 18_400, 256),
+        # A short exchange: 128 tokens within 25 %.
+        WorkloadClass("W4", 96, 160, 128),
     )
 }
 """The classes by name, in the order in which they are run."""

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_meshnet.evidence.report.page import Page
-from pytest_meshnet.evidence.report.results import WORST_FIRST, Entry
-from pytest_meshnet.ledger.status import Status
+from pytest_meshnet.evidence.report.results import Entry
+from pytest_meshnet.ledger.status import WORST_FIRST, Status
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,22 +9,12 @@ from dataclasses import dataclass
 from pytest_meshnet.evidence.judged import Judged
 from pytest_meshnet.evidence.report.findings import FRAMES, Frame, Told, frames, told
 from pytest_meshnet.ledger.requirements import Requirement
-from pytest_meshnet.ledger.status import Judgement, Status
+from pytest_meshnet.ledger.status import WORST_FIRST, Judgement, Status
 from pytest_meshnet.ledger.verdict import by_requirement
 
 EXPLAINED = (Status.FAILED, Status.ENGINE_ERROR, Status.KNOWN_FAILURE)
 SHOWN_TRACES = 100
 """Most tests whose frames are shown; the bundle holds those of all."""
-
-WORST_FIRST = (
-    Status.ENGINE_ERROR,
-    Status.FAILED,
-    Status.NOT_RUN,
-    Status.KNOWN_FAILURE,
-    Status.PASSED,
-    Status.NOT_APPLICABLE,
-    Status.NOT_CLAIMED,
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from pytest_meshnet.ledger.applicability import Fact
 from pytest_meshnet.ledger.expected import ExpectedFailure, ExpectedFailures
 from pytest_meshnet.ledger.requirements import UnknownRequirement
 from pytest_meshnet.ledger.status import (
+    WORST_FIRST,
     STALE_EXPECTATION,
     Judgement,
     PlannedTest,
@@ -74,6 +75,10 @@ def test_another_exception_is_an_engine_error_even_after_a_nonconformance():
 def test_a_plain_failure_outside_the_call_is_an_engine_error(when):
     phases = [phase(when, "failed") if one.when == when else one for one in run()]
     assert judged(phases).status is Status.ENGINE_ERROR
+
+
+def test_every_status_has_one_place_among_the_worst():
+    assert sorted(WORST_FIRST) == sorted(Status)
 
 
 def test_a_plain_failure_of_the_call_is_failed():

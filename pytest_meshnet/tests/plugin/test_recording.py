@@ -87,14 +87,6 @@ def test_a_fact_that_comes_after_the_first_test_is_refused(run):
         run.tell({"grants": Fact(True, "observed")})
 
 
-def test_facts_are_told_through_the_config_of_the_run(run, pytester):
-    config = pytester.parseconfig()
-    recording.record_facts(config, {"layers": Fact(4, "capability")})
-    config.stash[recording.runs._RUN] = run
-    recording.record_facts(config, {"layers": Fact(4, "capability")})
-    assert run.facts == {"layers": Fact(4, "capability")}
-
-
 def test_the_first_loss_and_the_first_refusal_count(run):
     run.lose("killed")
     run.lose("killed again")

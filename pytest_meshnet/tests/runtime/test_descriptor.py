@@ -49,7 +49,6 @@ def test_a_minimal_descriptor_gets_the_published_defaults(tmp_path: Path) -> Non
     assert (shard.name, shard.start_layer, shard.end_layer) == ("4-8", 4, 8)
     assert shard.endpoints == ("127.0.0.1:5001",)
     assert shard.launch is None
-    assert not descriptor.can_launch
     assert descriptor.model.boundary_dtypes == (DType.BFLOAT16,)
     assert descriptor.model.input_scale == 1.0
     assert descriptor.tolerances == DEFAULT_TOLERANCES
