@@ -4,8 +4,8 @@ from pytest_meshnet.ledger.applicability import Fact
 from pytest_meshnet.ledger.expected import ExpectedFailure, ExpectedFailures
 from pytest_meshnet.ledger.requirements import UnknownRequirement
 from pytest_meshnet.ledger.status import (
-    WORST_FIRST,
     STALE_EXPECTATION,
+    WORST_FIRST,
     Judgement,
     PlannedTest,
     Status,
