@@ -17,6 +17,7 @@ from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.machines.exchange import Exchange
 from pytest_meshnet.protocol.tensors import Tensor
 from pytest_meshnet.runtime.errors import Nonconformance, NotProvoked
+from pytest_meshnet.runtime.probe import ROUNDS, grant_comes, spend_credit
 from pytest_meshnet.runtime.results import rows_of
 from pytest_meshnet.runtime.session import Session
 from pytest_meshnet.runtime.shard import ShardUnderTest
@@ -248,25 +249,36 @@ def test_a_unit_refused_for_lack_of_credit_took_none_and_gives_none_back(
 
 @pytest.mark.requirement("FLOW-04")
 def test_no_more_is_in_flight_than_was_granted(slow_shard: ShardUnderTest) -> None:
-    """The first credit is spent and overdrawn before any unit is answered."""
+    """The credit is spent and overdrawn before any unit is answered, at first and once granted."""
     token = slow_shard.tokens(1)
     with slow_shard.session() as session:
-        client = session.client
-        sent = [session.send_unit(client.chunk([token], fresh=True))]
-        for _ in range(client.limits.inflight + BEYOND):
-            exchange = session.send(client.chunk([token], fresh=True))
-            assert exchange is not None, "a chunk is a unit"
-            sent.append(exchange)
-        found = unary_cancel(slow_shard, session)
-        for exchange in sent:
-            if session.wait(exchange).ack is not None:
-                session.applied(exchange)
-            else:
-                session.refused(exchange, *OVERDRAWN)
-        if not client.grants:
-            raise NotProvoked("no grant came in this session")
-        check_bound(session, found)
+        _overdraw(slow_shard, session, token)
+        if not session.client.grants:
+            _await_grant(session, token)
+            _overdraw(slow_shard, session, token)
     check_silent(session)
+
+
+def _overdraw(shard: ShardUnderTest, session: Session, token: Tensor) -> None:
+    """Send fresh chunks beyond the credit, cancel all, and hold what was in flight against it."""
+    client = session.client
+    sent = [session.send_unit(client.chunk([token], fresh=True))]
+    for _ in range(client.limits.inflight + BEYOND):
+        exchange = session.send(client.chunk([token], fresh=True))
+        assert exchange is not None, "a chunk is a unit"
+        sent.append(exchange)
+    found = unary_cancel(shard, session)
+    for exchange in sent:
+        if session.wait(exchange).ack is not None:
+            session.applied(exchange)
+        else:
+            session.refused(exchange, *OVERDRAWN)
+    check_bound(session, found)
+
+
+def _await_grant(session: Session, token: Tensor) -> None:
+    if not grant_comes(session, token):
+        raise NotProvoked(f"no grant came in this session, which spent its credit {ROUNDS} times")
 
 
 @pytest.mark.requirement("FLOW-04")
@@ -278,25 +290,13 @@ def test_a_grant_adds_to_the_credit_and_never_lowers_it(
     expected = expected_rows(shard, tokens)
     with slow_shard.session() as session:
         session.send_unit(session.client.chunk([tokens.rows(0, PROMPT)]))
-        _spend(session, tokens)
-        if not session.client.grants:
-            raise NotProvoked("no grant came in this session")
+        spend_credit(session, tokens.rows(0, 1))
+        _await_grant(session, tokens.rows(0, 1))
         flight = take_off(session, slow_shard, tokens, ceiling(session))
         applied = outcomes(flight)
     check_silent(session)
     rows = rows_of(flight.exchanges)
     slow_shard.check_equal(rows, expected[:applied], "units sent on granted credit")
-
-
-def _spend(session: Session, tokens: Tensor) -> None:
-    """Send fresh chunks, as many as there is credit for while a grant may come, and apply all."""
-    sent: list[Exchange] = []
-    while session.client.may_send:
-        sent.append(session.send_unit(session.client.chunk([tokens.rows(0, 1)], fresh=True)))
-    for exchange in sent:
-        _check_had_credit(session.wait(exchange))
-        session.applied(exchange)
-    session.applied(session.exchange(session.client.chunk([tokens.rows(0, 1)], fresh=True)))
 
 
 @pytest.mark.requirement("FLOW-06")

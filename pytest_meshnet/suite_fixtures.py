@@ -125,7 +125,7 @@ def claims(config: pytest.Config) -> Mapping[str, Fact]:
 
 
 def _observed(shard: ShardUnderTest) -> dict[str, Fact]:
-    """What a short session shows that no declaration tells.
+    """What a session shows that no declaration tells.
 
     A Shard that breaks in it leaves the facts unknown: the tests will say what is wrong with it.
     """
@@ -133,6 +133,12 @@ def _observed(shard: ShardUnderTest) -> dict[str, Fact]:
         return {"grants": Fact(sends_grants(shard), "observed")}
     except (Nonconformance, UnaryFailed):
         return {}
+
+
+def granted(config: pytest.Config) -> bool:
+    """Whether a grant came in any session of the run, in the first look or in a test."""
+    targets = [config.stash[key] for key in (_TARGET, _SMALL, _SLOW) if key in config.stash]
+    return any("flow_control" in target.came for target in targets)
 
 
 def connected(config: pytest.Config) -> Target:
@@ -377,6 +383,7 @@ __all__ = [
     "descriptor_of",
     "disconnect",
     "figures_of_lane",
+    "granted",
     "logs",
     "parity",
     "relayed_shard",

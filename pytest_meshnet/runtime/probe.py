@@ -5,12 +5,18 @@ from __future__ import annotations
 from pytest_meshnet.protocol.additions.features import Feature
 from pytest_meshnet.protocol.additions.sampling import SamplingContract, TailWant
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
+from pytest_meshnet.protocol.machines.exchange import Exchange
+from pytest_meshnet.protocol.tensors import Tensor
 from pytest_meshnet.runtime.results import check_code, may_pass
+from pytest_meshnet.runtime.session import Session
 from pytest_meshnet.runtime.shard import ShardUnderTest
+
+ROUNDS = 3
+"""How often a session spends all its credit before it counts as one in which no grant comes."""
 
 
 def sends_grants(shard: ShardUnderTest) -> bool:
-    """Run a short session and say whether a FlowControl grant came in it.
+    """Run a session through its credit several times and say whether a FlowControl grant came.
 
     Raises Nonconformance when the Shard breaks a rule in it.
     """
@@ -19,7 +25,32 @@ def sends_grants(shard: ShardUnderTest) -> bool:
         session.prefill(tokens.rows(0, 1))
         if tokens.shape[1] > 1:
             session.decode(tokens.rows(1, 2))
+        return grant_comes(session, tokens.rows(0, 1))
+
+
+def grant_comes(session: Session, token: Tensor) -> bool:
+    """Spend the credit of a session again and again until a grant came. Returns whether one did.
+
+    Raises Nonconformance for a unit that was not applied.
+    """
+    for _ in range(ROUNDS):
+        if session.client.grants:
+            return True
+        spend_credit(session, token)
     return bool(session.client.grants)
+
+
+def spend_credit(session: Session, token: Tensor) -> None:
+    """Send fresh chunks, as many as there is credit for at once and one more, and apply all.
+
+    Raises Nonconformance for a unit that was not applied.
+    """
+    sent: list[Exchange] = []
+    while session.client.may_send:
+        sent.append(session.send_unit(session.client.chunk([token], fresh=True)))
+    for exchange in sent:
+        session.applied(session.wait(exchange))
+    session.applied(session.exchange(session.client.chunk([token], fresh=True)))
 
 
 def gives_logits_and_token(shard: ShardUnderTest) -> bool | None:

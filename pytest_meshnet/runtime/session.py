@@ -167,6 +167,7 @@ class Session:
             if (lost := self._breakdown(what)) is not None:
                 raise lost
             return
+        self._target.came.add(frame.WhichOneof("kind"))
         try:
             self.client.receive(frame)
         except ProtocolViolation as violation:

@@ -69,6 +69,8 @@ class Target:
         self._transport: Transport | None = None
         self._starts = 0
         self._crash_seen = False
+        # The kinds of response that came in any session so far; `through` shares them.
+        self.came: set[str | None] = set()
         # Tells this run's sessions from an earlier run's, whose fences live on at an endpoint.
         self.run_tag = secrets.token_hex(4)
         self.report = pb.CapabilityReport()

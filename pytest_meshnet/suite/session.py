@@ -203,6 +203,7 @@ def finish(session: pytest.Session, exit_status: int, run: Run) -> None:
     with _engine_errors_end_with_three():
         if run.reached_out:
             _keep_logs(session, run)
+            _note_late_grants(session.config, run)
             if crash := targets.disconnect(session.config):
                 run.lose(f"the runtime crashed after the last test: {crash}")
         if _is_worker(session.config):
@@ -238,6 +239,21 @@ def _keep_logs(session: pytest.Session, run: Run) -> None:
         evidence.attach_logs(run, targets.logs(session.config))
     except OSError as error:
         note_unwritten(error, run)
+
+
+def _note_late_grants(config: pytest.Config, run: Run) -> None:
+    """Lose a run that left out the tests of grants, and saw one: a look is not the whole run."""
+    seen = run.facts.get("grants")
+    if seen is None or seen.value or not targets.granted(config):
+        return
+    planned = {name for one in run.planned.values() for name in one.requirements}
+    claims = run.ledger.claims(run.claimed)
+    left_out = [one.id for one in claims if "grants" in one.needs and one.id in planned]
+    if left_out:
+        run.lose(
+            f"{', '.join(left_out)} was left out, for no grant came in the look before the first "
+            "test, and one came later: no run that examines it is complete"
+        )
 
 
 def _end_worker(session: pytest.Session, exit_status: int, run: Run) -> None:

@@ -55,6 +55,12 @@ def logs(config: pytest.Config) -> Mapping[str, str]:
     return found
 
 
+def granted(config: pytest.Config) -> bool:
+    """Return whether a FlowControl grant came in any session of the run."""
+    found: bool = _module().granted(config)
+    return found
+
+
 def disconnect(config: pytest.Config) -> str:
     """Leave or stop the target. Returns how it crashed after the last test, or an empty text."""
     return str(_module().disconnect(config))

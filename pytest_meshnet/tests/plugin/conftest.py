@@ -23,6 +23,7 @@ ledger_version = "9.9.9"
 [needs]
 "launch" = "the descriptor has a start command"
 "sessions>=2" = "max_concurrent_sessions is at least 2"
+"grants" = "the worker was seen to send a FlowControl grant"
 
 """
 ENTRY = """

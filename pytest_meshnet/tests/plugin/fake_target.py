@@ -52,6 +52,10 @@ def claims(config):
     return {"backend": Fact("fake numpy", "capability")}
 
 
+def granted(config):
+    return told().get("granted", False)
+
+
 def disconnect(config):
     note(f"disconnect {os.getpid()}")
     if "disconnect_error" in told():

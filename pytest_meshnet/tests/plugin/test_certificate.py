@@ -5,6 +5,7 @@ import tomllib
 import pytest
 
 from pytest_meshnet.evidence import documents
+from pytest_meshnet.tests.plugin.conftest import ENTRIES, entry
 
 PASSING = """
 @requirement("{id}")
@@ -78,6 +79,26 @@ def test_a_runtime_that_crashes_after_the_last_test_is_not_certified(suite):
     lost = "lost: the runtime crashed after the last test: its process ended with 7"
     result.stdout.fnmatch_lines([lost, "INCOMPLETE: 3 passed; 1 against it"])
     assert result.ret == 3
+
+
+@pytest.mark.parametrize(
+    ("profiles", "granted", "code"),
+    [
+        (["core", "flow"], False, 0),
+        (["core", "flow"], True, 3),
+        (["core"], True, 0),
+    ],
+)
+def test_a_runtime_that_grants_after_the_first_look_is_not_certified_without_its_tests(
+    suite, profiles, granted, code
+):
+    suite.ledger(*ENTRIES, entry("FLOW-04", profile="flow", needs=["grants"]))
+    suite.module(PASSING.format(id="FLOW-04", name="grants"), name="test_grants")
+    suite.target(profiles, {"grants": [False, "observed"]}, granted=granted)
+    result = suite.certify()
+    assert result.ret == code
+    lost = "lost: FLOW-04 was left out, for no grant came in the look before the first test, *"
+    result.stdout.fnmatch_lines([lost, "INCOMPLETE: *1 not-applicable; *"] if code else ["CERT*"])
 
 
 def test_a_refusing_target_ends_with_two(suite):

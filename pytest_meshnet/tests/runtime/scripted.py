@@ -70,6 +70,7 @@ class ScriptedTarget:
         self.descriptor = replace(load("reference", small=True), time=TIME)
         self.transport = self
         self.lost = lost
+        self.came: set[str | None] = set()
         self._answer = answer
 
     def open_stream(self) -> ScriptedStream:
