@@ -47,9 +47,12 @@ def grown_since(before: Footprint, after: Footprint) -> list[str]:
 
 def group_peak(group: int) -> int | None:
     """The peak of resident bytes of all processes of a group, None where /proc does not tell."""
-    peaks = [_peak(pid) for pid in _members(group)]
-    known = [peak for peak in peaks if peak is not None]
-    return sum(known) if known else None
+    return _summed(group, "VmHWM")
+
+
+def group_resident(group: int) -> int | None:
+    """The resident bytes of all processes of a group, None where /proc does not tell."""
+    return _summed(group, "VmRSS")
 
 
 def reset_group_peak(group: int) -> int | None:
@@ -76,9 +79,14 @@ def _members(group: int) -> list[int]:
     return found
 
 
-def _peak(pid: int) -> int | None:
+def _summed(group: int, name: str) -> int | None:
+    known = [size for pid in _members(group) if (size := _size(pid, name)) is not None]
+    return sum(known) if known else None
+
+
+def _size(pid: int, name: str) -> int | None:
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
+            if line.startswith(f"{name}:"):
                 return int(line.split()[1]) * 1024
     return None

@@ -75,6 +75,11 @@ class TransformersOracle:
             }
         return Generation(tuple(prompt), tuple(tokens), np.stack(scores), states=states)
 
+    def layer_weights(self) -> int:
+        """How many weights the lightest decoder layer has."""
+        layers = self._model.model.layers
+        return min(sum(int(one.numel()) for one in layer.parameters()) for layer in layers)
+
     def generate_together(self, prompts: Sequence[Sequence[int]], count: int) -> list[Generation]:
         """Continue several prompts, one after the other."""
         return [self.generate(prompt, count) for prompt in prompts]
