@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from pytest_meshnet.parity.bench import ParityBench
-from pytest_meshnet.parity.controls import Control, applicable
-from pytest_meshnet.parity.lanes import exact, within
+from pytest_meshnet.parity.controls import Control, ControlBroken, applicable
+from pytest_meshnet.parity.lanes import EXACT_ERROR, exact, within
+from pytest_meshnet.parity.record import Comparisons
 from pytest_meshnet.protocol.tensors import DType
 from pytest_meshnet.runtime.errors import NotProvoked
 
@@ -14,8 +17,11 @@ from .judging import check
 
 pytestmark = pytest.mark.timeout(900)
 
+Judge = Callable[[Comparisons], list[str]]
+
 PROMPTS = 2
-"""Prompts on which a control must be found: the second can meet what the first left behind."""
+"""Prompts on which most controls are found: the second can meet what the first left behind. One
+that is not gets the whole corpus, as the honest routes did."""
 
 
 @pytest.mark.requirement("PARITY-06")
@@ -35,27 +41,42 @@ def test_the_logit_error_stays_below_the_bound_calibrated_for_the_model(
 
 
 @pytest.mark.requirement("PARITY-06")
-def test_every_negative_control_is_found_by_the_lane_meant_for_it(parity: ParityBench) -> None:
-    """Routes that are wrong in one known way, driven as honest ones are."""
+def test_every_negative_control_exceeds_the_bound_that_honest_routes_keep(
+    parity: ParityBench,
+) -> None:
+    """Routes that are wrong in one known way, driven and judged as honest ones are.
+
+    A refusal with a code finds one too; a crash, a lost stream or silence does not.
+    """
     controls = list(applicable(parity.seam))
     if not controls:
         raise NotProvoked("no route can be started with a control: give route.start")
-    found = [
-        f"{one.name} ({one.text}) is not found by the {one.lane} lane"
-        for one in controls
-        if not _found(parity, one)
-    ]
-    check(found, "findings on every route that is wrong", "the lane cannot be trusted as it is")
+    missed = (_missed(parity, one) for one in controls)
+    check(
+        filter(None, missed), "findings on every route that is wrong", "the lane cannot be trusted"
+    )
 
 
-def _found(parity: ParityBench, one: Control) -> bool:
-    comparisons = parity.controlled(one, parity.seam.spec.dtypes[0], PROMPTS)
-    if comparisons is None:
-        return True
-    if parity.calibration is not None and one.lane == "bound":
-        return bool(within(comparisons, parity.calibration.bound))
-    if DType.FLOAT32 in parity.seam.spec.dtypes:
-        return bool(exact(comparisons))
+def _missed(parity: ParityBench, one: Control) -> str | None:
+    """Why a control does not count as found."""
+    if one.float32_only and DType.FLOAT32 not in parity.seam.spec.dtypes:
+        return None  # it breaks the float32 lane alone, which the route does not offer
+    dtype, judge, bound = _lane(parity, one)
+    for most in (PROMPTS, None):
+        try:
+            comparisons = parity.controlled(one, dtype, most)
+        except ControlBroken as error:
+            return str(error)
+        if comparisons is None or judge(comparisons):
+            return None
+    return f"{one.name} ({one.text}) keeps the bound of {bound:.4g} in {dtype.name.lower()}"
+
+
+def _lane(parity: ParityBench, one: Control) -> tuple[DType, Judge, float]:
+    """The boundary, the judgement and its bound: those of the honest routes, never a closer one."""
+    if one.float32_only or parity.seam.spec.dtypes == (DType.FLOAT32,):
+        return DType.FLOAT32, exact, EXACT_ERROR
     if parity.calibration is None:
         raise NotProvoked("no calibration is kept with the model: pytest-meshnet parity calibrate")
-    return bool(within(comparisons, parity.calibration.bound))
+    bound = parity.calibration.bound
+    return parity.production_dtype, lambda found: within(found, bound), bound

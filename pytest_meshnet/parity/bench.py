@@ -6,17 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pytest_meshnet.parity.calibration import Calibration
-from pytest_meshnet.parity.controls import Control, controlled
+from pytest_meshnet.parity.controls import Control, ControlBroken, controlled
 from pytest_meshnet.parity.corpus import Corpus
 from pytest_meshnet.parity.lanes import EXACT_TOKENS
 from pytest_meshnet.parity.metrics import Comparison, compare
 from pytest_meshnet.parity.oracles.llama_server import LlamaServer
 from pytest_meshnet.parity.record import CHUNK_BOUNDS, SESSIONS, SWEEP_TOKENS, RouteRecord
 from pytest_meshnet.protocol.tensors import DType
-from pytest_meshnet.runtime.errors import Nonconformance, NotProvoked
+from pytest_meshnet.runtime.errors import Nonconformance, NotProvoked, UnitRefused
 from pytest_meshnet.runtime.generation import Generation, Generator
 from pytest_meshnet.runtime.route import Route
 from pytest_meshnet.runtime.route_making import RouteMaker, RoutePlan
+from pytest_meshnet.runtime.route_session import RouteLost
 from pytest_meshnet.runtime.route_spec import OracleSpec
 
 Progress = Callable[[str, int, int], None]
@@ -200,14 +201,17 @@ class ParityBench:
     ) -> dict[str, Comparison] | None:
         """Compare a route with a negative control at work; None when its Shards refuse it.
 
-        On the corpus, or on `most` prompts of it. What a Shard refuses is found already, before
-        any number is looked at.
+        On the corpus, or on `most` prompts of it. What a Shard refuses with a code is found
+        already, before any number is looked at. Raises ControlBroken for a route that merely
+        breaks: a crash would hide that nothing looks at the numbers.
         """
         try:
             route = controlled(self.seam, control, dtype)
             return self.compared(route, prompts=self.fitting(route)[:most])
-        except Nonconformance:
+        except UnitRefused:
             return None
+        except (Nonconformance, RouteLost) as error:
+            raise ControlBroken(f"{control.name} broke, which is no finding: {error}") from error
 
     def compared_together(
         self, generator: Generator, prompts: Sequence[str], count: int = EXACT_TOKENS

@@ -78,8 +78,9 @@ class Calibration:
         name, weakest = self.weakest_control
         apart = weakest >= LEAST_SEPARATION * self.highest_honest
         between = self.highest_honest < self.bound < weakest
-        # A NaN anywhere makes a comparison false.
-        if not (apart and between and isfinite(self.bound)):
+        # max and min can overlook a NaN.
+        finite = all(map(isfinite, (*self.honest.values(), *self.controls.values(), self.bound)))
+        if not (apart and between and finite):
             raise NoSeparation(
                 f"{self.about.model} in {self.about.dtype}: honest rounding reaches "
                 f"{self.highest_honest:.4g}, {name} only {weakest:.4g}, the bound is "

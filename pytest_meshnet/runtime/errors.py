@@ -30,6 +30,10 @@ class Nonconformance(AssertionError):
         return "\n".join(lines)
 
 
+class UnitRefused(Nonconformance):
+    """A unit that was to be applied was refused, with a code that speaks about what it carried."""
+
+
 class TargetLost(Exception):
     """The target went away in mid-run; nothing more can be tested in this process."""
 

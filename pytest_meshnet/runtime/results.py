@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.machines.exchange import Exchange
-from pytest_meshnet.runtime.errors import Nonconformance
+from pytest_meshnet.runtime.errors import Nonconformance, UnitRefused
 from pytest_meshnet.runtime.trace import code_name, describe
 
 if TYPE_CHECKING:
@@ -69,6 +69,20 @@ def check_code(status: pb.ShardStatus, *codes: int) -> None:
     if found not in codes and not allowed:
         wanted = " or ".join(map(code_name, codes)) or "a code other than UNSPECIFIED and INTERNAL"
         raise Nonconformance(wanted, describe(pb.SessionResponse(status=status)))
+
+
+_OF_CONTENT = frozenset({
+    pb.ERROR_CODE_SCHEMA_UNSUPPORTED, pb.ERROR_CODE_FINGERPRINT_MISMATCH,
+    pb.ERROR_CODE_EPOCH_STALE, pb.ERROR_CODE_SHARD_RANGE_MISMATCH, pb.ERROR_CODE_CACHE_MISS,
+    pb.ERROR_CODE_PAYLOAD_CORRUPT,
+})  # fmt: skip
+"""Codes that speak about a unit itself, and not about time, room, credit or a broken runtime."""
+
+
+def not_applied(expected: str, status: pb.ShardStatus) -> Nonconformance:
+    """What to raise for a unit that was answered by a status instead of being applied."""
+    kind = UnitRefused if status.error.code in _OF_CONTENT else Nonconformance
+    return kind(expected, describe(pb.SessionResponse(status=status)))
 
 
 def lacks_place(answer: pb.SessionAccepted | pb.ShardStatus) -> bool:

@@ -15,7 +15,7 @@ from pytest_meshnet.protocol.machines.client import SeamClient
 from pytest_meshnet.protocol.machines.exchange import Exchange, ProtocolViolation, Seam
 from pytest_meshnet.protocol.tensors import Tensor
 from pytest_meshnet.runtime.errors import Nonconformance
-from pytest_meshnet.runtime.results import answer_line, check_code, rows_of
+from pytest_meshnet.runtime.results import answer_line, check_code, not_applied, rows_of
 from pytest_meshnet.runtime.target import Target
 from pytest_meshnet.runtime.trace import Trace, code_name, describe
 from pytest_meshnet.runtime.transport import StreamEnd
@@ -225,11 +225,14 @@ class Session:
     # What tests ask for ------------------------------------------------------------------------
 
     def applied(self, exchange: Exchange) -> Exchange:
-        """Require that a unit was applied, with one result where one is due."""
+        """Require that a unit was applied, with one result where one is due.
+
+        Raises UnitRefused for a code that speaks about what the unit carried.
+        """
         expected = f"work {exchange.work_id!r} applied"
         status = exchange.status or self.client.ended
         if exchange.ack is None and status is not None:
-            raise Nonconformance(expected, describe(pb.SessionResponse(status=status)))
+            raise not_applied(expected, status)
         if not exchange.applied:
             found = "acked as a duplicate" if exchange.ack else "no answer"
             raise Nonconformance(expected, found, frame=answer_line(exchange))

@@ -33,7 +33,8 @@ def test_a_bound_that_does_not_separate_is_refused(bound):
 @pytest.mark.parametrize(
     ("honest", "controls"),
     [({"a": 1.0}, {"b": 1.5}), ({"a": 1.0}, {"b": 0.5}), ({}, {"b": 1.0}), ({"a": 1.0}, {}),
-     ({"a": float("nan")}, {"b": 1.0}), ({"a": float("inf")}, {"b": 9.0})],
+     ({"a": float("nan")}, {"b": 1.0}), ({"a": float("inf")}, {"b": 9.0}),
+     ({"a": 0.1, "c": float("nan")}, {"b": 1.0}), ({"a": 0.1}, {"b": 1.0, "c": float("nan")})],
 )  # fmt: skip
 def test_without_a_gap_there_is_no_bound(honest, controls):
     with pytest.raises(NoSeparation):
