@@ -13,6 +13,8 @@ import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 
+import pytest
+
 from pytest_meshnet.runtime.weights import INSTALL_SMOLLM2, SMOLLM2_PACKAGE, smollm2_file
 
 BATCH = 64
@@ -52,7 +54,12 @@ def unavailable() -> str:
 
 @contextlib.contextmanager
 def serving() -> Iterator[str]:
-    """The origin of a running server; it ends with the pipe that it reads."""
+    """The origin of a running server; it ends with the pipe that it reads.
+
+    Without what it needs the test that asks for it is not run.
+    """
+    if lacking := unavailable():
+        pytest.skip(f"not run: {lacking}")
     model = smollm2_file()
     with subprocess.Popen(
         [sys.executable, __file__, str(model)],

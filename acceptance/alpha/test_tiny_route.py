@@ -18,8 +18,6 @@ from pytest_meshnet.alpha.collectors import storage
 from pytest_meshnet.alpha.judge import MET, NO_EVIDENCE, Line, judge
 from pytest_meshnet.alpha.record import load as load_record
 from pytest_meshnet.alpha.section import MEDIA_TYPE
-from pytest_meshnet.identity.node import Artifact, Identity, Recipe
-from pytest_meshnet.protocol.additions.canonical import canonical_digest
 from pytest_meshnet.protocol.tensors import DType
 from pytest_meshnet.reference.index_share import DEFAULT_INDEX_SHARE as INDEX_SHARE
 from pytest_meshnet.runtime.descriptor import load
@@ -28,7 +26,7 @@ from pytest_meshnet.suite.evidence import Attachments
 from pytest_meshnet.suite.parity import open_bench
 from pytest_meshnet.target.documents import LockedTarget
 
-from .tiny_route import Subject, collect, sent
+from .tiny_route import Subject, collect, sent, served_identity
 
 LEAST_MET = 20
 RANGES = ((0, 2), (2, 6), (6, 8))
@@ -44,39 +42,8 @@ def subject() -> Iterator[Subject]:
     both = replace(descriptor.route, dtypes=(DType.FLOAT32, DType.BFLOAT16))
     bench = open_bench(replace(descriptor, route=both), seed=20260101)
     plan = RoutePlan(RANGES, DType.BFLOAT16)
-    yield Subject(bench, plan, served_identity())
+    yield Subject(bench, plan, served_identity(INDEX_SHARE, 0, INDEX_SHARE.layers))
     bench.close()
-
-
-def served_identity() -> Identity:
-    """The identity that the route's Shards serve, axis by axis."""
-    architecture = "tiny-llama"
-    artifact = Artifact(
-        artifact_id=INDEX_SHARE.name,
-        revision="0" * 40,
-        content_digest=INDEX_SHARE.digest(),
-        architecture=architecture,
-        architecture_digest=canonical_digest(architecture),
-        layer_count=INDEX_SHARE.layers,
-        derived_from=None,
-    )
-    recipe = Recipe(
-        weight_quantization="float32",
-        activation_dtype="bfloat16",
-        compute_dtype="float32",
-        kv_dtype="float32",
-        kv_layout="contiguous",
-        tokenizer_revision="none",
-        architecture_adapter=architecture,
-        backend_id="numpy",
-        runtime_version="1",
-        boundary_schema_version=1,
-        protocol_schema_version=1,
-        recipe_id="tiny-index-share-bfloat16",
-        recipe_version="1",
-        catalogue_version="reference-1",
-    )
-    return Identity(artifact, recipe, 0, INDEX_SHARE.layers)
 
 
 @pytest.mark.timeout(300)

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 
 from pytest_meshnet.alpha.collectors import machine, protocol, route, storage
 from pytest_meshnet.alpha.collectors.claims import RecordBuilder, claim, claims
-from pytest_meshnet.identity.node import Identity
+from pytest_meshnet.identity.node import Artifact, Identity, Recipe
 from pytest_meshnet.parity.bench import ParityBench
 from pytest_meshnet.parity.corpus import Corpus
+from pytest_meshnet.protocol.additions.canonical import canonical_digest
 from pytest_meshnet.protocol.tensors import DType
+from pytest_meshnet.reference.seeded_weights import TinyLlamaConfig
 from pytest_meshnet.runtime.route import Route
 from pytest_meshnet.runtime.route_making import RoutePlan
 from pytest_meshnet.runtime.shard import ShardUnderTest
@@ -53,6 +55,37 @@ class Subject:
     def prompt(self) -> Sequence[int]:
         """The longest prompt of the corpus."""
         return max(self.bench.corpus.values(), key=len)
+
+
+def served_identity(model: TinyLlamaConfig, start: int, end: int) -> Identity:
+    """The identity that Shards of these layers of a tiny model serve, axis by axis."""
+    architecture = "tiny-llama"
+    artifact = Artifact(
+        artifact_id=model.name,
+        revision="0" * 40,
+        content_digest=model.digest(),
+        architecture=architecture,
+        architecture_digest=canonical_digest(architecture),
+        layer_count=model.layers,
+        derived_from=None,
+    )
+    recipe = Recipe(
+        weight_quantization="float32",
+        activation_dtype="bfloat16",
+        compute_dtype="float32",
+        kv_dtype="float32",
+        kv_layout="contiguous",
+        tokenizer_revision="none",
+        architecture_adapter=architecture,
+        backend_id="numpy",
+        runtime_version="1",
+        boundary_schema_version=1,
+        protocol_schema_version=1,
+        recipe_id=f"{model.name}-bfloat16",
+        recipe_version="1",
+        catalogue_version="reference-1",
+    )
+    return Identity(artifact, recipe, start, end)
 
 
 def sent(corpus: Corpus) -> list[str]:

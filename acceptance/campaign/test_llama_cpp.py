@@ -16,7 +16,7 @@ from pytest_meshnet.campaign.client.figures import figures
 from pytest_meshnet.campaign.client.http import connect
 from pytest_meshnet.campaign.client.stream import ROUTE, Reply, generate
 
-from ..llama_server import BATCH, PARALLEL, serving, unavailable
+from ..llama_server import BATCH, PARALLEL, serving
 
 LIMIT_S = 100.0
 """How long one wait for the server may take."""
@@ -24,8 +24,6 @@ LIMIT_S = 100.0
 
 @pytest.fixture(scope="module")
 def origin() -> Iterator[str]:
-    if lacking := unavailable():
-        pytest.skip(f"not run: {lacking}")
     with serving() as found:
         yield found
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pytest_meshnet.campaign.simulated.checkout import commit
 from pytest_meshnet.campaign.simulated.server import Settings, serve
-from pytest_meshnet.campaign.simulated.switches import OTHER_GPU, split
+from pytest_meshnet.campaign.simulated.switches import GPU_NAME, OTHER_GPU, split
 
 VERSION = "freetoken 0.1.3 (simulated)"
 
@@ -41,7 +41,7 @@ def _bench(arguments: list[str], switches: frozenset[str], folder: Path) -> int:
     path = folder / f"{asked.gpu}.json"
     figure = 0.0 if "bench_bw.nvfp4_calibration_unusable" in switches else 30.0
     profile = {
-        "gpu": {"index": 0, "name": "NVIDIA GeForce RTX 3060", "uuid": asked.gpu},
+        "gpu": {"index": 0, "name": GPU_NAME, "uuid": asked.gpu},
         "dtype_kernels": {
             asked.dtype: {
                 "cpu_moe_gbs": figure,

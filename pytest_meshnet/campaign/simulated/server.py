@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from pytest_meshnet.campaign.simulated.engine import RING, Engine, Generation
-from pytest_meshnet.campaign.simulated.switches import OTHER_GPU
+from pytest_meshnet.campaign.simulated.switches import GPU_NAME, OTHER_GPU
 
 LOADING_LOOKS = 1
 """How often /health says that the model is still loading."""
@@ -112,7 +112,7 @@ def _health(server: _Server) -> dict[str, Any]:
 
 def _stats(server: _Server) -> dict[str, Any]:
     uuid = OTHER_GPU if "gpu.mismatch" in server.switches else server.settings.gpu
-    gpus = [{"index": 0, "uuid": uuid, "name": "NVIDIA GeForce RTX 3060"}]
+    gpus = [{"index": 0, "uuid": uuid, "name": GPU_NAME}]
     return {
         "gpus": [] if "gpu.unproven" in server.switches else gpus,
         "vram_bytes": 10_800_000_000,

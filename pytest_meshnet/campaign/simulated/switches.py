@@ -23,6 +23,9 @@ OF_THE_RIG = frozenset(
 )
 """Switches that change what the campaign is told, and not what the runtime does."""
 
+GPU_NAME = "NVIDIA GeForce RTX 3060"
+"""The card that a simulated runtime says it computes on."""
+
 OTHER_GPU = "GPU-00000000-dead-beef-0000-000000000000"
 
 

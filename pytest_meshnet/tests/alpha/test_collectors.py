@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import http.server
 import json
 import os
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from acceptance.alpha.tiny_route import served_identity
 from pytest_meshnet.alpha.collectors import api, machine, protocol, storage
 from pytest_meshnet.alpha.collectors.claims import RecordBuilder, claim
 from pytest_meshnet.alpha.criteria.semantics import KINDS
-from pytest_meshnet.identity.node import Artifact, Identity, Recipe
-from pytest_meshnet.protocol.additions.canonical import canonical_digest
+from pytest_meshnet.identity.node import Identity
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.reference.catalogue import build_small
 from pytest_meshnet.reference.seeded_weights import SMALL
@@ -26,6 +24,7 @@ from pytest_meshnet.runtime.errors import Nonconformance
 from pytest_meshnet.runtime.in_process import InProcessTransport
 from pytest_meshnet.runtime.shard import ShardUnderTest
 from pytest_meshnet.runtime.target import Target
+from pytest_meshnet.tests.serving import Quiet, serving
 
 
 def shard_of(mutant: str = "") -> ShardUnderTest:
@@ -40,33 +39,7 @@ def shard_of(mutant: str = "") -> ShardUnderTest:
 
 
 def identity() -> Identity:
-    """What the small reference worker serves, as a declaration of its axes."""
-    artifact = Artifact(
-        artifact_id=SMALL.name,
-        revision="0" * 40,
-        content_digest=SMALL.digest(),
-        architecture="tiny-llama",
-        architecture_digest=canonical_digest("tiny-llama"),
-        layer_count=SMALL.layers,
-        derived_from=None,
-    )
-    recipe = Recipe(
-        weight_quantization="float32",
-        activation_dtype="bfloat16",
-        compute_dtype="float32",
-        kv_dtype="float32",
-        kv_layout="contiguous",
-        tokenizer_revision="none",
-        architecture_adapter="tiny-llama",
-        backend_id="numpy",
-        runtime_version="1",
-        boundary_schema_version=1,
-        protocol_schema_version=1,
-        recipe_id="r",
-        recipe_version="1",
-        catalogue_version="1",
-    )
-    return Identity(artifact, recipe, 1, 3)
+    return served_identity(SMALL, 1, 3)
 
 
 def values(claims: Any) -> dict[str, Any]:
@@ -228,7 +201,7 @@ def endpoint() -> Iterator[Any]:
     """An HTTP server that answers what the test puts into `answers`, by path."""
     answers: dict[str, bytes] = {}
 
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class Handler(Quiet):
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
             body = answers.get(self.path)
@@ -238,15 +211,8 @@ def endpoint() -> Iterator[Any]:
             self.end_headers()
             self.wfile.write(body or b"")
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}/v1", answers
-        server.shutdown()
-        thread.join()
+    with serving(Handler) as origin:
+        yield f"{origin}/v1", answers
 
 
 USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}

@@ -14,8 +14,7 @@ from pytest_meshnet.campaign.runner.server import Server, ServerFailed
 from pytest_meshnet.campaign.simulated.rig import RUNTIME, smoke_manifest
 from pytest_meshnet.campaign.workloads.manifest import load
 from pytest_meshnet.runtime.ports import free_port
-
-UUID = "GPU-3060a1f0-7c21-4d5e-9b10-0c8f5e2d6a71"
+from pytest_meshnet.tests.campaign.whole import UUID
 
 HEALTH = """
 import json, sys

@@ -11,8 +11,9 @@ from pytest_meshnet.campaign.judging.facts import (
     Protocol,
     Provenance,
 )
+from pytest_meshnet.tests.hardware.fakes import RTX3060
 
-UUID = "GPU-3060a1f0-7c21-4d5e-9b10-0c8f5e2d6a71"
+UUID = RTX3060
 REVISION = "5ad85de24bbd28a0d5c1d5c1a7b5d9a3c5e6f708"
 PATH = f"/models/models--nvidia--Qwen3.6-35B-A3B-NVFP4/snapshots/{REVISION}"
 ARMS = ("B1", "B2", "B3", "B4", "B5")

@@ -15,8 +15,8 @@ from pytest_meshnet.evidence.signing.keys import SigningKey
 from pytest_meshnet.evidence.verify import Question, verify
 from pytest_meshnet.evidence.verify.finding import Result
 from pytest_meshnet.evidence.verify.policy import Policy, PolicyError
-from pytest_meshnet.ledger.status import PlannedTest
 from pytest_meshnet.tests.evidence import making
+from pytest_meshnet.tests.evidence.attacks.honest import optional, unclaimed
 from pytest_meshnet.tests.evidence.making import RUNTIME_TEST
 
 HOUR = 3600 * 10**9
@@ -194,11 +194,6 @@ def test_a_rerun_until_it_passes_does_not_pass_by_any_policy(tmp_path: Path, key
     assert found == unmet("not-conformant")
 
 
-def unclaimed() -> PlannedTest:
-    other = next(one for one in making.LEDGER.requirements if one.profile != "core")
-    return PlannedTest("conformance/test_other.py::test_x", (other.id,))
-
-
 @pytest.mark.parametrize(("allowed", "code"), [(True, ""), (False, "policy-deselected")])
 def test_a_policy_can_forbid_every_deselection(
     tmp_path: Path, key: SigningKey, allowed: bool, code: str
@@ -210,8 +205,7 @@ def test_a_policy_can_forbid_every_deselection(
 
 @pytest.mark.parametrize(("allowed", "code"), [(True, ""), (False, "policy-skip")])
 def test_a_policy_can_forbid_every_skip(tmp_path: Path, key: SigningKey, allowed: bool, code: str):
-    optional = next(one.id for one in making.LEDGER.profile(making.PROFILE) if one.level != "MUST")
-    skipped = [making.test_id(optional)]
+    skipped = [optional()]
     found = answer(tmp_path, key, {"skips": allowed}, skipped=skipped)
     assert found == (unmet(code) if code else MET)
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 from pytest_meshnet.tests.evidence import making
+from pytest_meshnet.tests.evidence.attacks.honest import optional
 
 
 def test_the_standard_statement_sorts_tests_by_what_they_mean(tmp_path: Path):
-    optional = next(one.id for one in making.LEDGER.profile(making.PROFILE) if one.level != "MUST")
     path = making.make(
         tmp_path,
-        calls={making.RUNTIME_TEST: making.FAILING, making.test_id(optional): making.FAILING},
+        calls={making.RUNTIME_TEST: making.FAILING, optional(): making.FAILING},
         skipped=[making.test_id("OPEN-01")],
         exit_status=1,
     )
     found = making.predicate(path, "statement")
     assert found["result"] == "FAILED"
     assert set(found["failedTests"]) == {making.RUNTIME_TEST, making.test_id("OPEN-01")}
-    assert found["warnedTests"] == [making.test_id(optional)]
+    assert found["warnedTests"] == [optional()]
     assert len(found["passedTests"]) == len(making.planned()) - 3
     names = [one["name"] for one in found["configuration"]]
     assert names == ["run", "pytest-meshnet", "requirements.toml"]

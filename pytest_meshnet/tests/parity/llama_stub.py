@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from pytest_meshnet.tests.serving import Quiet
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(Quiet):
     """Answers /completion with ascending tokens, at most `most` at a time."""
 
     asked: list[dict] = []  # noqa: RUF012
@@ -46,20 +44,3 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
-
-    def log_message(self, *_):
-        """Keep quiet."""
-
-
-@contextmanager
-def serving(handler: type[Handler]) -> Iterator[str]:
-    """The url of a server of a handler."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

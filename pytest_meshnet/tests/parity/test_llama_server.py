@@ -8,7 +8,8 @@ import pytest
 from pytest_meshnet.parity.oracles.llama_server import LlamaServer, model_file
 from pytest_meshnet.runtime.errors import Nonconformance, Refusal
 from pytest_meshnet.runtime.route_spec import EngineSpec
-from pytest_meshnet.tests.parity.llama_stub import Handler, serving
+from pytest_meshnet.tests.parity.llama_stub import Handler
+from pytest_meshnet.tests.serving import serving
 
 
 @pytest.fixture

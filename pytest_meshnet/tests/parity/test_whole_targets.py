@@ -5,7 +5,8 @@ import re
 import pytest
 
 from pytest_meshnet.layout import folder
-from pytest_meshnet.tests.parity.llama_stub import Handler, serving
+from pytest_meshnet.tests.parity.llama_stub import Handler
+from pytest_meshnet.tests.serving import serving
 
 ROUTE = """
 schema = 1
