@@ -140,6 +140,12 @@ def _servers(record: CampaignRecord) -> Iterator[Invalidation]:
         if arm.ready:
             yield from _gpu(arm, record.provenance.gpu_uuid)
             yield from _configuration(arm)
+    told = {arm.arm_id for arm in record.arms if arm.ready or arm.failure is not None}
+    for arm_id in dict.fromkeys(one.arm_id for one in record.observations):
+        if arm_id not in told:
+            message = "requests were made, and there are no facts of a server that served them"
+            yield Invalidation(Code.GPU_UNPROVEN, message, arm_id)
+            yield Invalidation(Code.CONFIG_MISSING, message, arm_id)
 
 
 def _gpu(arm: ArmFacts, expected: str | None) -> Iterator[Invalidation]:

@@ -14,7 +14,7 @@ from typing import Any, Self
 from pytest_meshnet import layout
 from pytest_meshnet.campaign.errors import CampaignRefused
 from pytest_meshnet.campaign.judging import coverage
-from pytest_meshnet.campaign.judging.facts import CampaignRecord, Intent
+from pytest_meshnet.campaign.judging.facts import ArmFacts, CampaignRecord, Intent
 from pytest_meshnet.campaign.judging.judge import Judgement
 from pytest_meshnet.campaign.plan.refusals import Preparation
 from pytest_meshnet.campaign.report.section import MEDIA_TYPE
@@ -113,8 +113,14 @@ class Evidence:
             self._bundle.recorder.attempt(test)
             self._phase(test, "setup")
 
-    def placed(self, seen: Placement | None) -> None:
-        """Record the device that a server was proven to be on; an invented one proves nothing."""
+    def placed(self, seen: Placement | None, facts: ArmFacts) -> None:
+        """Record the device that a server was proven to be on.
+
+        An invented one proves nothing, and neither does a process that told no GPU of itself: what
+        it served, if anything, is not known to have been computed there.
+        """
+        if not facts.ready or not facts.gpu_uuids:
+            return
         if seen is not None and seen.verdict == "proven" and not seen.simulated:
             for requested, observed in seen.records():
                 self._bundle.recorder.device(None, requested, observed)

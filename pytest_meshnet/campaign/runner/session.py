@@ -185,7 +185,7 @@ def _serve(session: _Session, arm: Arm, number: int, step: Step) -> None:
         with Server(command, SERVER_ENVIRONMENT, port, log) as server:
             facts = run_arm(task, facts, server, keep)
             seen = place(session.preparation.machine, server.pid, facts.gpu_uuids)
-            session.evidence.placed(seen)
+            session.evidence.placed(seen, facts)
             session.arms[-1] = replace(facts, placement=_placed(seen))
     except ServerFailed as failed:
         session.arms[-1] = replace(facts, failure=str(failed))

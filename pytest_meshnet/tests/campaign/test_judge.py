@@ -246,6 +246,17 @@ def test_unknown_provenance_is_named(name):
     assert name in found.invalidations[0].message
 
 
+@pytest.mark.parametrize("kept", ["no facts", "facts of a server that never served"])
+def test_an_arm_without_the_facts_of_its_server_is_not_proven(kept):
+    whole = campaign()
+    silent = replace(whole.arms[0], ready=False, gpu_uuids=None, configuration=None)
+    first = () if kept == "no facts" else (silent,)
+    found = judge(replace(whole, arms=(*first, *whole.arms[1:])))
+    assert found.validity == "INVALID"
+    assert found.codes == {"runtime.config_missing": 1, "gpu.unproven": 1}
+    assert {one.arm_id for one in found.invalidations} == {whole.arms[0].arm_id}
+
+
 # The record itself
 
 

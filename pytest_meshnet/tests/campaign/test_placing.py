@@ -3,13 +3,17 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from pytest_meshnet.campaign.plan.orders import Orders
 from pytest_meshnet.campaign.plan.surroundings import Machine, machine
+from pytest_meshnet.campaign.runner.evidence import Evidence
 from pytest_meshnet.campaign.runner.placing import place
 from pytest_meshnet.campaign.simulated.rig import smoke_manifest
+from pytest_meshnet.tests.campaign.whole import campaign
 
 INVENTORY = smoke_manifest().parents[1] / "inventories" / "four.json"
 
@@ -72,3 +76,17 @@ def test_a_server_that_is_gone_was_not_looked_at(rig, server):
     server.communicate()
     assert place(found, server.pid, None) is None
     assert place(Machine(None, "none", found.inventory), 1, None) is None
+
+
+@pytest.mark.parametrize(
+    ("told", "recorded"),
+    [({}, 1), ({"gpu_uuids": None}, 0), ({"ready": False}, 0)],
+    ids=["of its GPU", "of no GPU", "nothing"],
+)
+def test_a_driver_proves_the_device_of_no_server_that_says_nothing_of_itself(told, recorded):
+    devices = []
+    recorder = SimpleNamespace(device=lambda *words: devices.append(words))
+    seen = SimpleNamespace(verdict="proven", simulated=False, records=lambda: [({}, {})])
+    evidence = Evidence(SimpleNamespace(recorder=recorder), _claims_canonical=False)
+    evidence.placed(seen, replace(campaign().arms[0], **told))
+    assert len(devices) == recorded
