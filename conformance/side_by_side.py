@@ -43,6 +43,14 @@ def places(shard: ShardUnderTest, most: int = MOST) -> int:
     return min(most, shard.report.max_concurrent_sessions or 2)
 
 
+def declared_places(shard: ShardUnderTest) -> int:
+    """Sessions that fit at once. Raises Nonconformance where the runtime does not tell."""
+    told = shard.report.max_concurrent_sessions
+    if told < 1:
+        raise Nonconformance("GetCapability with max_concurrent_sessions above 0", f"{told}")
+    return told
+
+
 def part(shard: ShardUnderTest, cuts: Sequence[int], steps: int, tokens: Tensor) -> Part:
     """A part over `tokens`, cut to the context. Call it while no other session is open."""
     fitted = shard.fitted(cuts, spare=steps)

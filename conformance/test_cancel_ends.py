@@ -25,6 +25,7 @@ from .in_flight import (
     take_off,
     unary_cancel,
 )
+from .side_by_side import declared_places
 
 MOST_DROPS = 16
 
@@ -60,7 +61,7 @@ def test_dropped_connections_do_not_add_up(small_shard: ShardUnderTest, finish: 
     """Faults row 120: more connections drop than there are places; a new one finds its place."""
     shard = small_shard
     baseline = shard.health()
-    for _ in range(min(MOST_DROPS, 2 * shard.report.max_concurrent_sessions)):
+    for _ in range(min(MOST_DROPS, 2 * declared_places(shard))):
         with shard.session() as session:
             session.prefill_chunks(shard.tokens(2), [2], finish=finish)
             session.send(session.client.chunk([shard.tokens(1, key=7)], final=False))

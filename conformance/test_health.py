@@ -16,6 +16,8 @@ from pytest_meshnet.runtime.session import Session
 from pytest_meshnet.runtime.shard import ShardUnderTest
 from pytest_meshnet.runtime.transport import UnaryFailed
 
+from .side_by_side import declared_places, places
+
 MOST_SESSIONS = 8
 
 
@@ -35,9 +37,8 @@ def eventually(
 @contextlib.contextmanager
 def many_sessions(shard: ShardUnderTest) -> Iterator[list[Session]]:
     """As many sessions at once as the worker has places, up to eight."""
-    count = min(MOST_SESSIONS, shard.report.max_concurrent_sessions)
     with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(shard.session()) for _ in range(count)]
+        yield [stack.enter_context(shard.session()) for _ in range(places(shard, MOST_SESSIONS))]
 
 
 @pytest.mark.requirement("HEALTH-01")
@@ -110,12 +111,11 @@ def test_pressure_rises_with_what_is_held(small_shard: ShardUnderTest) -> None:
 @pytest.mark.requirement("HEALTH-04")
 def test_serving_with_a_free_place_means_that_an_open_succeeds(shard: ShardUnderTest) -> None:
     """As long as Health says SERVING and counts a free place, one more session must open."""
-    places = min(MOST_SESSIONS, shard.report.max_concurrent_sessions)
-    opened = 0
+    declared, opened = declared_places(shard), 0
     with contextlib.ExitStack() as stack:
-        for _ in range(places):
+        for _ in range(min(MOST_SESSIONS, declared)):
             report = shard.health()
-            free = report.active_sessions < shard.report.max_concurrent_sessions
+            free = report.active_sessions < declared
             if report.state != pb.SERVING_STATE_SERVING or not free:
                 break
             session = stack.enter_context(shard.unopened())

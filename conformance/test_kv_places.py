@@ -9,7 +9,7 @@ import pytest
 
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.runtime.errors import Nonconformance, NotProvoked
-from pytest_meshnet.runtime.results import joined
+from pytest_meshnet.runtime.results import check_code, joined
 from pytest_meshnet.runtime.session import Session
 from pytest_meshnet.runtime.shard import ShardUnderTest
 
@@ -133,14 +133,20 @@ def test_a_session_evicted_for_newer_ones_answers_with_a_miss(small_shard: Shard
     with contextlib.ExitStack() as stack:
         accepted: list[Session] = []
         for number in range(places(shard) + 2):
-            session = stack.enter_context(shard.unopened())
-            if isinstance(session.try_open(session.client.open()), pb.SessionAccepted):
-                sent = session.send_chunks(role.prompt, role.cuts)
-                if number >= places(shard) and session.wait(sent[-1]).status is not None:
-                    session.refused(sent[-1])  # Accepted, and then there was no memory for it.
+            session = stack.enter_context(
+                shard.session() if number < places(shard) else shard.unopened()
+            )
+            if session.client.accepted is None:
+                answer = session.try_open(session.client.open())
+                if isinstance(answer, pb.ShardStatus):
+                    check_code(answer)
                     continue
-                session.applied(session.wait(sent[-1]))
-                accepted.append(session)
+            sent = session.send_chunks(role.prompt, role.cuts)
+            if number >= places(shard) and session.wait(sent[-1]).status is not None:
+                session.refused(sent[-1])  # Accepted, and then there was no memory for it.
+                continue
+            session.applied(session.wait(sent[-1]))
+            accepted.append(session)
         for session in accepted:
             exchange = session.exchange(session.client.decode(role.steps[0]))
             if exchange.ack is not None:

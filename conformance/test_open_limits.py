@@ -19,7 +19,7 @@ from pytest_meshnet.runtime.session import Session
 from pytest_meshnet.runtime.shard import ShardUnderTest
 from pytest_meshnet.runtime.trace import describe
 
-from .side_by_side import still_holds
+from .side_by_side import declared_places, still_holds
 
 # Flow limits ------------------------------------------------------------------------------------
 
@@ -182,17 +182,10 @@ def _two_tokens(shard: ShardUnderTest, key: int = 0) -> tuple[Tensor, Tensor]:
 # Places -----------------------------------------------------------------------------------------
 
 
-def _places(shard: ShardUnderTest) -> int:
-    places = shard.report.max_concurrent_sessions
-    if places < 1:
-        raise Nonconformance("GetCapability with max_concurrent_sessions above 0", f"{places}")
-    return places
-
-
 def _fill(shard: ShardUnderTest, stack: ExitStack) -> list[Session]:
     """Take every place with a session that holds one token."""
     sessions = []
-    for key in range(_places(shard)):
+    for key in range(declared_places(shard)):
         session = stack.enter_context(shard.session())
         session.prefill(_two_tokens(shard, key)[0])
         sessions.append(session)
@@ -204,7 +197,8 @@ def _refuse_one_more(shard: ShardUnderTest) -> None:
         answer = session.try_open(session.client.open())
     if isinstance(answer, pb.SessionAccepted):
         raise Nonconformance(
-            f"RESOURCE_EXHAUSTED: all {_places(shard)} places are held by live streams", "accepted"
+            f"RESOURCE_EXHAUSTED: all {declared_places(shard)} places are held by live streams",
+            "accepted",
         )
     check_code(answer, pb.ERROR_CODE_RESOURCE_EXHAUSTED)
     if not answer.error.retryable:
@@ -217,7 +211,7 @@ def test_one_open_too_many_is_refused_and_disturbs_no_running_session(
 ) -> None:
     """Every place is taken; three more clients knock, and every session goes on where it was."""
     shard = small_shard
-    pairs = [_two_tokens(shard, key) for key in range(_places(shard))]
+    pairs = [_two_tokens(shard, key) for key in range(declared_places(shard))]
     alone = [shard.undisturbed(*pair)[1:] for pair in pairs]
     with ExitStack() as stack:
         sessions = _fill(shard, stack)

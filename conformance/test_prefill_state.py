@@ -15,6 +15,8 @@ from pytest_meshnet.runtime.results import joined
 from pytest_meshnet.runtime.session import Session
 from pytest_meshnet.runtime.shard import ShardUnderTest
 
+from .side_by_side import places
+
 if TYPE_CHECKING:
     from pytest_meshnet.runtime.shard import Rows
 
@@ -126,7 +128,7 @@ def test_what_is_not_finite_stays_in_its_own_session(
     with ExitStack() as open_ones:
         neighbour = open_ones.enter_context(shard.session())
         before = neighbour.prefill(prompt)
-        if shard.report.max_concurrent_sessions < 2:
+        if places(shard, 2) < 2:
             before = joined(before, neighbour.decode(step))
             neighbour.finish()
         poison(shard, unit, value)

@@ -16,6 +16,8 @@ from pytest_meshnet.runtime.errors import Nonconformance
 from pytest_meshnet.runtime.results import joined
 from pytest_meshnet.runtime.shard import ShardUnderTest
 
+from .side_by_side import declared_places
+
 
 @pytest.mark.requirement("RELEASE-01")
 @pytest.mark.parametrize("before", ["prefill", "unfinished", "decode", "nothing"])
@@ -106,7 +108,7 @@ def test_a_full_worker_accepts_a_session_right_after_a_unary_release(
 ) -> None:
     """Every place is held by a live stream; one is released, and its place must serve at once."""
     shard = small_shard
-    seams = [shard.seam() for _ in range(shard.report.max_concurrent_sessions)]
+    seams = [shard.seam() for _ in range(declared_places(shard))]
     with contextlib.ExitStack() as stack:
         for seam in seams:
             stack.enter_context(shard.session(seam)).prefill(shard.tokens(1))

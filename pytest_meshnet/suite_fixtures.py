@@ -281,8 +281,8 @@ def small_shard(request: pytest.FixtureRequest, target: Target) -> ShardUnderTes
 def _small_target(config: pytest.Config, target: Target) -> Target:
     reduced = target.spec.reduced_limits
     report = target.report
-    small = report.max_concurrent_sessions <= MOST_PLACES
-    small = small and report.max_context_tokens <= MOST_CONTEXT
+    small = 0 < report.max_concurrent_sessions <= MOST_PLACES
+    small = small and 0 < report.max_context_tokens <= MOST_CONTEXT
     if small or reduced is None:
         return target
     if _SMALL not in config.stash:

@@ -61,8 +61,9 @@ def _flag(facts: _Facts, name: str) -> bool | None:
 
 
 def _count(facts: _Facts, name: str, holds: Callable[[int], bool]) -> bool | None:
+    """Whether a count holds; 0 is what a report says that does not tell it."""
     fact = facts.get(name)
-    return None if fact is None else holds(int(fact.value))
+    return holds(int(fact.value)) if fact is not None and fact.value else None
 
 
 def _any_of(*answers: bool | None) -> bool | None:

@@ -48,6 +48,20 @@ def test_a_start_variant_with_reduced_limits_meets_a_need_that_the_limits_do_not
     assert unmet([need], large | facts(reduced_limits_variant=False)) == need
 
 
+@pytest.mark.parametrize(
+    ("need", "name"),
+    [
+        ("sessions>=2", "max_concurrent_sessions"),
+        ("sessions<=64", "max_concurrent_sessions"),
+        ("reduced-limits", "max_context_tokens"),
+    ],
+)
+def test_a_declared_zero_is_not_known_and_neither_few_nor_small(need, name):
+    known = facts(**{name: 0}, reduced_limits_variant=False)
+    assert NEEDS[need](known) is None
+    assert unmet([need], known) is None
+
+
 def test_two_layers_without_a_later_start_do_not_meet_the_need():
     assert unmet(["layers>=2"], facts(layers=8, later_start=False)) == "layers>=2"
     assert unmet(["layers>=2"], facts(layers=8)) is None

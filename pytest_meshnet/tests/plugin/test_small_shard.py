@@ -18,7 +18,7 @@ class FakeTarget:
 
     def __init__(self, descriptor: Descriptor, spec: ShardSpec, reads: Any = None) -> None:
         self.descriptor, self.spec, self.reads = descriptor, spec, reads
-        self.report = pb.CapabilityReport(max_concurrent_sessions=3)
+        self.report = pb.CapabilityReport(max_concurrent_sessions=3, max_context_tokens=8)
         self.told: list[str] = []
 
     def connect(self) -> None:
@@ -59,8 +59,11 @@ def test_the_shard_under_test_is_taken_where_it_is_small_or_has_no_smaller_form(
     assert suite_fixtures._small_target(config, target) is target
 
 
-def test_a_larger_one_is_started_once_with_reduced_limits_and_kept_alive(config: Any) -> None:
-    target = _target(65)
+@pytest.mark.parametrize("places", [65, 0], ids=["larger", "not told"])
+def test_a_larger_one_is_started_once_with_reduced_limits_and_kept_alive(
+    config: Any, places: int
+) -> None:
+    target = _target(places)
     small = suite_fixtures._small_target(config, target)
     assert small is not target
     assert isinstance(small.spec.launch, Launch)
