@@ -94,7 +94,8 @@ def _make(
     from pytest_meshnet.evidence.verify.question import Question
 
     asked = Question(trust=Trust.load(trust) if trust else Trust({}))
-    pages = [page_of_bundle(verify(bundle, asked), providers) for bundle in bundles]
+    reports = [verify(bundle, asked) for bundle in bundles]
+    pages = [page_of_bundle(one, providers, trust_asked=trust is not None) for one in reports]
     if len(pages) == 1:
         (page,) = pages
         return {

@@ -44,6 +44,8 @@ _TONES: Mapping[str, Tone] = {
 }
 _ORDINARY = {"CERTIFIED": "PASSED", "NOT CERTIFIED": "PASSED BUT FOR KNOWN FAILURES"}
 """Words for a run that is no certificate, whatever came of it."""
+PASSING = frozenset({*_ORDINARY.keys(), *_ORDINARY.values()})
+"""Words of headlines under which nothing stands against a run but what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +59,13 @@ class Headline:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What a verification said when the page was made from a finished bundle."""
+    """What a verification said when the page was made from a finished bundle.
+
+    `trust_asked` says that it had a trust file to hold the signer against.
+    """
 
     result: Result
+    trust_asked: bool
     meaning: str
     signer_name: str | None
     passed: int
@@ -122,10 +128,12 @@ def page_of_run(run: Judged, providers: Iterable[Provider] = ()) -> Page:
     return _page(run, None, tuple(providers))
 
 
-def page_of_bundle(report: Report, providers: Iterable[Provider] = ()) -> Page:
-    """Return the page of a bundle from its verification."""
+def page_of_bundle(
+    report: Report, providers: Iterable[Provider] = (), *, trust_asked: bool = True
+) -> Page:
+    """Return the page of a bundle from its verification, by a trust file if one was given."""
     run = Judged.of(report.material)
-    checked = _checked(report)
+    checked = _checked(report, trust_asked)
     if run is not None and report.result is not Result.INVALID:
         return _page(run, checked, tuple(providers))
     start, root = report.material.start, report.material.root
@@ -177,16 +185,23 @@ def _headline(run: Judged, found: Results, checked: Checked | None) -> Headline:
     if not run.sealed:
         return Headline("INCOMPLETE", "The run was cut short and never sealed.", "warn")
     word = verdict.word if run.start.certificate else _ORDINARY.get(verdict.word, verdict.word)
-    if checked is not None and not _agrees(checked.result, verdict.exit_code):
+    if checked is not None and not _agrees(checked, verdict.exit_code):
         # What a reader verified goes before what the run came to by itself.
         text = f"The run came to {word}; its verification: {checked.meaning}."
-        tone: Tone = "warn" if checked.result is Result.INCOMPLETE else "bad"
+        soft = checked.result in (Result.INCOMPLETE, Result.UNTRUSTED)
+        tone: Tone = "warn" if soft else "bad"
         return Headline(str(checked.result), text, tone)
     return Headline(word, _sentence(run, found), _TONES[verdict.word])
 
 
-def _agrees(result: Result, exit_code: int) -> bool:
-    """Say whether a verification found no more against a run than the run itself."""
+def _agrees(checked: Checked, exit_code: int) -> bool:
+    """Say whether a verification found no more against a run than the run itself.
+
+    Without a trust file every signer is a stranger, which says nothing about this one.
+    """
+    result = checked.result
+    if result is Result.UNTRUSTED and checked.trust_asked:
+        return False
     if result is Result.INCOMPLETE:
         return exit_code in (INCOMPLETE, REFUSED)
     return result in (Result.VALID_PASS, Result.UNTRUSTED) or exit_code != 0
@@ -210,9 +225,10 @@ def _sentence(run: Judged, found: Results) -> str:
     return text
 
 
-def _checked(report: Report) -> Checked:
+def _checked(report: Report, trust_asked: bool) -> Checked:
     return Checked(
         result=report.result,
+        trust_asked=trust_asked,
         meaning=MEANING[report.result],
         signer_name=report.signer_name,
         passed=sum(1 for one in report.checks if one.ok),

@@ -10,6 +10,7 @@ import pytest
 
 from pytest_meshnet.evidence import metrics
 from pytest_meshnet.evidence.documents import DERIVED
+from pytest_meshnet.evidence.journal import Collection
 from pytest_meshnet.evidence.metrics import Metric
 from pytest_meshnet.evidence.report import derive, run_report
 from pytest_meshnet.evidence.report.matrix import matrix
@@ -17,6 +18,7 @@ from pytest_meshnet.evidence.report.measured import Measured
 from pytest_meshnet.evidence.report.page import page_of_bundle
 from pytest_meshnet.evidence.report.sections import Attached, Bar, Bars, SectionError, Table
 from pytest_meshnet.evidence.signing.keys import SigningKey
+from pytest_meshnet.evidence.signing.trust import write_trust_file
 from pytest_meshnet.evidence.strict import StrictError
 from pytest_meshnet.evidence.verify.finding import Result
 from pytest_meshnet.ledger.status import Status
@@ -99,6 +101,39 @@ def test_a_refused_run_is_an_error_in_junit(tmp_path: Path, key: SigningKey):
     assert (suite.get("tests"), suite.get("errors")) == ("1", "1")
     (error,) = suite.iter("error")
     assert error.get("message") == "refused: nothing answers"
+
+
+def test_a_run_in_which_all_passed_until_it_was_cut_short_is_an_error_in_junit(
+    tmp_path: Path, key: SigningKey
+):
+    writer = making.begin(tmp_path / "out", key)
+    planned = Collection(making.planned())
+    writer.recorder.collected(planned)
+    writer.plan(planned)
+    for one in planned.tests:
+        making.record(writer.recorder, one.test)
+    writer.recorder.close()
+    report = making.trusting_report(writer.path, key)
+    assert report.result is Result.INCOMPLETE
+    assert error_of(writer.path, tmp_path) == "The run was cut short and never sealed."
+
+
+def test_a_signer_that_the_trust_file_does_not_know_is_an_error_in_junit(
+    tmp_path: Path, key: SigningKey
+):
+    path = samples.make(tmp_path / "out", key)
+    write_trust_file(tmp_path / "trust.toml", SigningKey.make_ephemeral().public, "Ada")
+    told = error_of(path, tmp_path, tmp_path / "trust.toml")
+    assert "nobody you trust says so" in told
+
+
+def error_of(path: Path, folder: Path, trust: Path | None = None) -> str:
+    """The message of the only error of a run's JUnit."""
+    assert run_report([path], junit=folder / "junit.xml", trust=trust)[1] == 0
+    (suite,) = ElementTree.parse(folder / "junit.xml").getroot()
+    assert suite.get("errors") == "1"
+    (error,) = suite.iter("error")
+    return error.get("message") or ""
 
 
 def test_markdown_puts_the_verdict_first_and_names_each_failure(tmp_path: Path, key: SigningKey):

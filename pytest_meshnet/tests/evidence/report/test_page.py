@@ -161,6 +161,19 @@ def test_a_failure_in_a_run_that_proves_nothing_is_incomplete(
     assert page.headline.sentence.startswith("The run came to NOT CONFORMANT; its verification")
 
 
+def test_a_signer_that_a_trust_file_does_not_know_is_the_headline(tmp_path: Path, key: SigningKey):
+    path = samples.make(tmp_path / "out", key)
+    write_trust_file(tmp_path / "trust.toml", SigningKey.make_ephemeral().public, "Ada")
+    asked = {"html": tmp_path / "page.html", "md": tmp_path / "page.md"}
+    run_report([path], trust=tmp_path / "trust.toml", **asked)
+    words = structure.words(asked["html"].read_text())
+    assert "UNTRUSTED The run came to CERTIFIED; its verification: sound and passed, but" in words
+    assert 'class="verdict warn"' in asked["html"].read_text()
+    assert asked["md"].read_text().startswith("# ⚠️ UNTRUSTED")
+    run_report([path], html=asked["html"])
+    assert 'class="verdict good"' in asked["html"].read_text()
+
+
 def test_the_signer_is_named_only_by_a_trust_file(tmp_path: Path, key: SigningKey):
     path = samples.make(tmp_path / "out", key)
     write_trust_file(tmp_path / "trust.toml", key.public, "Ada")
