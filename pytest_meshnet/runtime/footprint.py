@@ -58,13 +58,19 @@ def group_resident(group: int) -> int | None:
 def reset_group_peak(group: int) -> int | None:
     """Forget the peaks of a process group; return the resident bytes in use, None if unknown.
 
-    Where the kernel forbids it the peaks only ever rise, and a growth below an earlier one passes
-    unseen.
+    Unknown also where the kernel forbids it: a growth below an earlier peak would pass unseen.
     """
-    for pid in _members(group):
-        with suppress(OSError):
-            Path(f"/proc/{pid}/clear_refs").write_text("5")
-    return group_peak(group)
+    return group_peak(group) if all(_reset_peak(pid) for pid in _members(group)) else None
+
+
+def _reset_peak(pid: int) -> bool:
+    """Forget the peak of a process. Returns whether none is left that is older."""
+    folder = Path(f"/proc/{pid}")
+    try:
+        (folder / "clear_refs").write_text("5")
+    except OSError:
+        return not folder.exists()  # It ended meanwhile, and its peak with it.
+    return True
 
 
 def _members(group: int) -> list[int]:

@@ -224,6 +224,38 @@ def test_the_peak_of_memory_is_that_of_the_program(make: Make) -> None:
     assert 80_000_000 < after - before < 200_000_000
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="NOT EXAMINED: peaks are read from /proc")
+def test_a_peak_that_cannot_be_reset_is_not_known(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = make()
+    assert program.reset_peak() is not None
+    written = Path.write_text
+
+    def forbidden(path: Path, text: str) -> int:
+        if path.name == "clear_refs":
+            raise PermissionError(path)
+        return written(path, text)
+
+    monkeypatch.setattr(Path, "write_text", forbidden)
+    assert program.reset_peak() is None
+
+
+@pytest.mark.parametrize("known", ["before", "after", "neither"])
+def test_memory_that_was_not_measured_was_within_no_bound(
+    make: Make, monkeypatch: pytest.MonkeyPatch, known: str
+) -> None:
+    from conformance.testee_memory import peak_within
+
+    program = make()
+    monkeypatch.setattr(program, "reset_peak", lambda: 10 if known == "before" else None)
+    monkeypatch.setattr(program, "peak", lambda: 20 if known == "after" else None)
+    with pytest.raises(NotProvoked, match="cannot be measured"), peak_within(program, 100):
+        program.ask(ASK)
+    with pytest.raises(Nonconformance, match="refused"), peak_within(program, 100):
+        raise Nonconformance("refused", "decoded")
+
+
 def test_a_request_is_shown_as_the_frame_to_pipe_into_the_program() -> None:
     data = ASK.SerializeToString()
     assert f"echo {(len(data).to_bytes(4, 'little') + data).hex()} | xxd -r -p" in shown(ASK)
