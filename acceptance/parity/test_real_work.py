@@ -5,10 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_meshnet.parity.bench import ParityBench
-from pytest_meshnet.protocol.additions.sideband import INDICES
-from pytest_meshnet.protocol.tensors import Tensor
 from pytest_meshnet.runtime.errors import NotProvoked
-from pytest_meshnet.runtime.shard import ShardUnderTest
 
 from .judging import check
 
@@ -53,26 +50,9 @@ def test_the_result_of_a_row_depends_on_the_rows_before_it(parity: ParityBench) 
     """
     if parity.is_whole:
         raise NotProvoked("a whole model has no Shard to ask")
-    found = []
-    for plan in parity.plans(parity.seam.spec.dtypes[-1]):
-        for shard in parity.route(plan).shards:
-            if _needs_sideband(shard):
-                continue  # Drawn states have no indices; what it gives is judged by the lanes.
-            one, other = _last_row(shard, 1), _last_row(shard, 2)
-            if not shard.differ(one, other):
-                found.append(f"{plan}: layers {shard.layers.start}:{shard.layers.stop}")
+    found = [
+        f"{record.label}: layers {start}:{end}"
+        for record in parity.usual_records()
+        for start, end in record.blind
+    ]
     check(found, "a last row that depends on those before it", "does the Shard run its layers?")
-
-
-def _needs_sideband(shard: ShardUnderTest) -> bool:
-    inputs = shard.report.boundary.inputs
-    return any(one.name == INDICES and not one.optional for one in inputs)
-
-
-def _last_row(shard: ShardUnderTest, key: int):
-    """What a Shard makes of the same last token behind six others, drawn by `key`."""
-    before, last = shard.tokens(6, key), shard.tokens(1, 0)
-    data = bytes(before.data) + bytes(last.data)
-    prompt = Tensor(last.name, last.dtype, (1, 7, *last.shape[2:]), data)
-    with shard.session() as session:
-        return session.prefill(prompt)[-1:]

@@ -12,6 +12,7 @@ from pytest_meshnet.parity.lanes import EXACT_TOKENS
 from pytest_meshnet.parity.metrics import Comparison, compare
 from pytest_meshnet.parity.oracles.llama_server import LlamaServer
 from pytest_meshnet.parity.record import CHUNK_BOUNDS, SESSIONS, SWEEP_TOKENS, RouteRecord
+from pytest_meshnet.parity.rows import blind_shards
 from pytest_meshnet.protocol.tensors import DType
 from pytest_meshnet.runtime.errors import Nonconformance, NotProvoked, UnitRefused
 from pytest_meshnet.runtime.generation import Generation, Generator
@@ -126,7 +127,13 @@ class ParityBench:
             together=self._together(generator) if swept else {},
             work=tuple(work for one in made.values() for work in one.work),
             epochs=max(one.epochs for one in made.values()),
+            blind=self._blind(plan),
         )
+
+    def _blind(self, plan: RoutePlan | None) -> tuple[tuple[int, int], ...]:
+        if plan is None or plan.dtype is not self.seam.spec.usual_dtype:
+            return ()
+        return blind_shards(self.route(plan))
 
     def _chunked(self, generator: Generator) -> dict[int, dict[str, Comparison]]:
         name = max(self.fitting(generator), key=lambda one: len(self.corpus[one]))

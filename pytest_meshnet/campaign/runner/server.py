@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import IO, Self
 
 from pytest_meshnet.campaign.client.http import Unanswered, get_json
 from pytest_meshnet.runtime.ports import HOST
+from pytest_meshnet.runtime.processes import shown_lines, signal_group, start_guarded
 
 LOOK_S = (0.05, 1.0)
 """How long a loading server is left alone between two looks: at first, and at last."""
@@ -25,8 +25,6 @@ STOP_S = 90.0
 
 FAMILY_S = 10.0
 """How long the processes that a server started may outlive it."""
-
-_LAST_LINES = 12
 
 
 class ServerFailed(Exception):
@@ -84,8 +82,7 @@ class Server:
     def stop(self) -> None:
         """End the server and all that it started: SIGTERM, and SIGKILL when that is not enough."""
         for number, limit in ((signal.SIGTERM, STOP_S), (signal.SIGKILL, FAMILY_S)):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, number)
+            signal_group(self._process, number)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(limit)
                 # The leader may be gone while workers of its group still hold the GPU.
@@ -104,22 +101,14 @@ class Server:
         return False
 
     def _end_of_log(self) -> str:
-        lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
-        return "".join(f"\n  | {line}" for line in lines[-_LAST_LINES:])
+        lines = shown_lines(self._log.read_text(encoding="utf-8", errors="replace"))
+        return "".join(f"\n{line}" for line in lines)
 
 
 def _start(
     command: Sequence[str], environment: Mapping[str, str], log: IO[bytes]
 ) -> subprocess.Popen[bytes]:
-    guard = [sys.executable, "-m", "pytest_meshnet.runtime.guard", str(os.getpid())]
     try:
-        return subprocess.Popen(
-            [*guard, *command],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **environment},
-            start_new_session=True,
-        )
+        return start_guarded(command, environment=environment, stdout=log)
     except OSError as error:
         raise ServerFailed(f"{' '.join(command)}: {error}") from None

@@ -11,19 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from pytest_meshnet.runtime.errors import Refusal
-from pytest_meshnet.runtime.weights import file_digest
+from pytest_meshnet.runtime.weights import cache_folder, file_digest
 
 _ALL_FLOAT32 = 0
 """`general.file_type` of a file whose tensors are all float32 (LLAMA_FTYPE_ALL_F32)."""
-
-
-def cache_folder() -> Path:
-    """Where converted files are kept: MESHNET_CACHE, else the user's cache folder."""
-    base = (
-        os.environ.get("MESHNET_CACHE")
-        or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pytest-meshnet"
-    )
-    return Path(base)
 
 
 def converted(original: Path) -> Path:

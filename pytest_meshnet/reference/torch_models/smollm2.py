@@ -6,6 +6,7 @@ that rotary pairs are neighbours; transformers rotates halves, so the permutatio
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from pytest_meshnet.protocol.tensors import DType
 from pytest_meshnet.reference.fingerprints import built_in_fingerprint
 from pytest_meshnet.reference.torch_models.gguf_file import GgufFile, Number
 from pytest_meshnet.reference.torch_models.shard import Parts, TorchShard, single_threaded
-from pytest_meshnet.runtime.weights import file_digest, smollm2_file
+from pytest_meshnet.runtime.weights import cache_folder, file_digest, smollm2_file
 
 NAME = "smollm2"
 END_OF_SEQUENCE = (2,)
@@ -61,12 +62,34 @@ def load_shard(start: int, end: int, boundary_dtype: DType) -> tuple[ServedShard
 
 
 def whole_model() -> Any:
-    """The whole model as transformers itself loads it, in float32."""
+    """The whole model as transformers itself loads it, in float32.
+
+    Reading a GGUF file takes it long: what it made of the file is kept in the cache folder, under
+    the digest of the file and the version of the library.
+    """
     single_threaded()
     path = smollm2_file()
-    return transformers.AutoModelForCausalLM.from_pretrained(
+    version = f"{file_digest(path)[:16]}-transformers-{transformers.__version__}"
+    kept = cache_folder() / f"{path.stem}-{version}.pt"
+    if not kept.is_file():
+        _keep(path, kept)
+    saved = torch.load(kept, weights_only=True)
+    config = transformers.LlamaConfig.from_dict(saved["config"])
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    model.load_state_dict(saved["parameters"])
+    return model
+
+
+def _keep(path: Path, kept: Path) -> None:
+    model = transformers.AutoModelForCausalLM.from_pretrained(
         str(path.parent), gguf_file=path.name, dtype=torch.float32
     )
+    # What is kept is not quantized any more.
+    config = {k: v for k, v in model.config.to_dict().items() if k != "quantization_config"}
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    partial = kept.with_name(f"{kept.name}.{os.getpid()}.partial")
+    torch.save({"config": config, "parameters": model.state_dict()}, partial)
+    partial.replace(kept)
 
 
 def _served(path: Path, config: Any, start: int, end: int, dtype: DType) -> ServedShard:

@@ -14,7 +14,8 @@ from pytest_meshnet.parity.corpus import corpus_digest, drawn_corpus, read_corpu
 from pytest_meshnet.parity.oracles.stored import StoredOracle
 from pytest_meshnet.reference.models import built_in
 from pytest_meshnet.runtime.descriptor import load
-from pytest_meshnet.runtime.errors import Refusal
+from pytest_meshnet.runtime.errors import Nonconformance, NotProvoked, Refusal, TargetLost
+from pytest_meshnet.runtime.route_session import RouteLost
 from pytest_meshnet.suite.parity import open_bench
 from pytest_meshnet.tests.parity.test_stored import BINDING
 
@@ -69,6 +70,33 @@ def test_a_target_without_a_binding_has_nothing_to_store_under(tmp_path):
     found = invoked("store", "--target", "reference", "--out", tmp_path / "oracle.json")
     assert found.exit_code == 2
     assert "oracle.binding" in found.stderr
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        NotProvoked("no narrow boundary"),
+        TargetLost("it was killed"),
+        RouteLost("again and again"),
+        Nonconformance("logits", "nothing"),
+        PermissionError(13, "Permission denied", "/out.json"),
+        Refusal("no such model"),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+@pytest.mark.parametrize("command", ["calibrate", "store"])
+def test_what_goes_wrong_is_one_line_and_exit_code_2(tmp_path, monkeypatch, command, error):
+    def fails(*_):
+        raise error
+
+    monkeypatch.setattr("pytest_meshnet.parity.calibrating.measure", fails)
+    monkeypatch.setattr("pytest_meshnet.parity.oracles.stored.store", fails)
+    target = bound_target(tmp_path / "target.toml")
+    found = invoked(command, "--target", target, "--out", tmp_path / "out.json")
+    assert (found.exit_code, found.stdout) == (2, "")
+    assert found.stderr.startswith("refused: ")
+    assert found.stderr.count("\n") == 1
+    assert not (tmp_path / "out.json").exists()
 
 
 @pytest.mark.parametrize("model", ["tiny-llama", "tiny-llama-small"])

@@ -11,7 +11,6 @@ from pytest_meshnet.layout import folder
 from pytest_meshnet.parity.controls import CONTROLS, applicable
 from pytest_meshnet.parity.lanes import exact
 from pytest_meshnet.protocol.tensors import DType
-from pytest_meshnet.reference.models import built_in
 from pytest_meshnet.runtime.descriptor import load
 from pytest_meshnet.suite.parity import in_process_shards, open_bench
 
@@ -57,14 +56,17 @@ def test_honest_routes_have_no_finding(index_share):
         assert exact(index_share.compared(index_share.route(plan)), bits=True) == []
 
 
-@pytest.mark.parametrize("control", CONTROLS, ids=[one.name for one in CONTROLS])
-def test_a_control_is_found_on_the_glm_graph(control):
+@pytest.fixture(scope="module")
+def glm():
     pytest.importorskip("torch", reason="not run: pip install 'pytest-meshnet[torch]'")
     pytest.importorskip("transformers", reason="not run: pip install 'pytest-meshnet[torch]'")
-    assert built_in("glm-dsa-tiny")
-    bench = bench_of(GLM)
-    assert control in applicable(bench.seam)
-    assert is_found(bench, control)
+    return bench_of(GLM)
+
+
+@pytest.mark.parametrize("control", CONTROLS, ids=[one.name for one in CONTROLS])
+def test_a_control_is_found_on_the_glm_graph(glm, control):
+    assert control in applicable(glm.seam)
+    assert is_found(glm, control)
 
 
 def test_there_are_nine_controls_of_nine_names():
