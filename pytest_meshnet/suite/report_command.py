@@ -54,8 +54,8 @@ def report(
 def compare(*, before: Path, after: Path, allow: tuple[str, ...], as_json: bool) -> NoReturn:
     """Compare two runs: changed statuses, and ratios B/A of durations and metrics.
 
-    Exit code 0: nothing got worse; 1: a test or a requirement passed in A and does not in B;
-    2: refused, since the runs are not alike, cannot be read or are invalid.
+    Exit code 0: nothing got worse; 1: the run, a test or a requirement passed in A and does not
+    in B; 2: refused, since the runs are not known to be alike, cannot be read or are invalid.
     """
     from pytest_meshnet.evidence.compare import run_compare
 

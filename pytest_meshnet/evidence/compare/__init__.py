@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,9 @@ from pytest_meshnet.evidence.compare.likeness import KINDS, Unlike, unlike
 from pytest_meshnet.evidence.judged import Judged
 from pytest_meshnet.evidence.shown import printable
 from pytest_meshnet.evidence.strict import StrictError
+
+PASSING = frozenset({"CERTIFIED", "NOT CERTIFIED"})
+"""Verdicts with nothing against a run but what was expected."""
 
 SAME, WORSE, REFUSED = 0, 1, 2
 """Exit codes: nothing got worse; something passed before and does not now; not compared."""
@@ -30,26 +33,44 @@ def run_compare(
 ) -> tuple[str, int]:
     """Compare two bundles for the command line: return (text or JSON, exit code).
 
-    Exit code 0: nothing got worse; 1: a test or a requirement passed in the first and does not in
-    the second, or is not there any more; 2: the runs are not alike, cannot be read, or are
+    Exit code 0: nothing got worse; 1: the run, a test or a requirement passed in the first and does
+    not in the second, or is not there any more; 2: the runs are not alike, cannot be read, or are
     invalid. `allow` names kinds of `KINDS` that may differ.
     """
     try:
         first, second = _read(before), _read(after)
-        differing = _check_alike(first, second, allow)
-        found = changes(first, second)
+        differing = _check_alike(first.run, second.run, allow)
+        found = changes(first.run, second.run)
     except OSError as error:
         return _refused(f"{error.filename} cannot be read: {error.strerror}", as_json), REFUSED
     except (CompareError, StrictError) as error:
         return _refused(str(error), as_json), REFUSED
-    code = WORSE if found.worse else SAME
+    code = WORSE if found.worse or _fell(first, second) else SAME
     if as_json:
         return json.dumps(_document(first, second, differing, found, code), indent=2) + "\n", code
     lines = _lines(first, second, differing, found)
     return "".join(f"{printable(line)}\n" for line in lines), code
 
 
-def _read(bundle: Path) -> Judged:
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """A run with the word that it came to, for whoever reads its bundle now."""
+
+    run: Judged
+    verdict: str
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing stands against it but known failures."""
+        return self.verdict in PASSING
+
+
+def _fell(before: _Side, after: _Side) -> bool:
+    """Whether a run that passed does so no more: nobody may take its statuses for the whole."""
+    return before.passed and not after.passed
+
+
+def _read(bundle: Path) -> _Side:
     from pytest_meshnet.evidence.verify import verify
     from pytest_meshnet.evidence.verify.finding import Result
     from pytest_meshnet.evidence.verify.question import Question
@@ -59,7 +80,8 @@ def _read(bundle: Path) -> Judged:
     if report.result is Result.INVALID or run is None:
         why = "is invalid" if report.result is Result.INVALID else "cannot be judged"
         raise CompareError(f"{bundle} {why}: see `pytest-meshnet verify {bundle}`")
-    return run
+    whole = run.sealed and report.result is not Result.INCOMPLETE
+    return _Side(run, run.summary.verdict.word if whole else "INCOMPLETE")
 
 
 def _check_alike(before: Judged, after: Judged, allow: Sequence[str]) -> tuple[Unlike, ...]:
@@ -82,13 +104,14 @@ def _refused(message: str, as_json: bool) -> str:
 
 
 def _document(
-    before: Judged, after: Judged, differing: Iterable[Unlike], found: Changes, code: int
+    before: _Side, after: _Side, differing: Iterable[Unlike], found: Changes, code: int
 ) -> dict[str, Any]:
     return {
         "schema": 1,
         "exit_code": code,
         "before": _run(before),
         "after": _run(after),
+        "verdict_worse": _fell(before, after),
         "allowed_differences": [asdict(one) for one in differing],
         "requirements": [_change(one) for one in found.requirements],
         "tests": [_change(one) for one in found.tests],
@@ -97,12 +120,9 @@ def _document(
     }
 
 
-def _run(run: Judged) -> dict[str, Any]:
-    return {
-        "run_id": run.start.run_id,
-        "target": run.start.target.name,
-        "verdict": run.summary.verdict.word if run.sealed else "INCOMPLETE",
-    }
+def _run(side: _Side) -> dict[str, Any]:
+    start = side.run.start
+    return {"run_id": start.run_id, "target": start.target.name, "verdict": side.verdict}
 
 
 def _change(one: Change) -> dict[str, Any]:
@@ -110,13 +130,15 @@ def _change(one: Change) -> dict[str, Any]:
 
 
 def _lines(
-    before: Judged, after: Judged, differing: Iterable[Unlike], found: Changes
+    before: _Side, after: _Side, differing: Iterable[Unlike], found: Changes
 ) -> Iterator[str]:
     for name, run in (("A", before), ("B", after)):
         told = _run(run)
         yield f"{name}  {told['target']}: {told['verdict']}  ({told['run_id']})"
     for one in differing:
         yield f"allowed: {one.kind} is {one.before} in A, {one.after} in B"
+    if _fell(before, after):
+        yield f"the verdict got worse: {before.verdict} -> {after.verdict}"
     yield ""
     if not found.requirements and not found.tests:
         yield "no status changed"

@@ -7,18 +7,26 @@ from dataclasses import dataclass
 
 from pytest_meshnet.evidence.judged import Judged
 
+UNKNOWN = "unknown"
+"""What a run says of a machine that it could not look at."""
+MACHINE = ("device", "driver")
+"""Kinds of which two runs that do not know them have nothing in common."""
+
 
 def _device(run: Judged) -> str:
-    seen = {str(one["observed"].get("uuid")) for one in run.recorded.devices}
-    if seen:
-        return ", ".join(sorted(seen))
     # Without a device that was seen in process, the machine is all there is to go by.
-    return f"no GPU, host {run.start.host.get('host_id', 'unknown')}"
+    return _seen(run, "uuid") or f"no GPU, host {run.start.host.get('host_id', UNKNOWN)}"
 
 
 def _driver(run: Judged) -> str:
-    seen = {str(one["observed"].get("driver")) for one in run.recorded.devices}
-    return ", ".join(sorted(seen)) or "none"
+    return _seen(run, "driver") or "none"
+
+
+def _seen(run: Judged, fact: str) -> str:
+    """A fact of every device that was seen in process; empty when none was."""
+    return ", ".join(
+        sorted({str(one["observed"].get(fact) or UNKNOWN) for one in run.recorded.devices})
+    )
 
 
 def _artifact(run: Judged) -> str:
@@ -54,7 +62,7 @@ KINDS: Mapping[str, Callable[[Judged], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Unlike:
-    """A kind in which two runs differ, and what each of them is."""
+    """A kind in which two runs are not known to be alike, and what each of them is."""
 
     kind: str
     before: str
@@ -62,8 +70,8 @@ class Unlike:
 
 
 def unlike(before: Judged, after: Judged) -> Iterator[Unlike]:
-    """Yield every kind in which two runs differ."""
+    """Yield every kind in which two runs differ, or of which their machines know nothing."""
     for kind, say in KINDS.items():
         one, other = say(before), say(after)
-        if one != other:
+        if one != other or (kind in MACHINE and UNKNOWN in one):
             yield Unlike(kind, one, other)

@@ -30,6 +30,12 @@ def told(before: Path, after: Path, *allow: str) -> dict[str, Any]:
     return document
 
 
+@pytest.fixture(autouse=True)
+def one_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that knows its name, as not every container does."""
+    monkeypatch.setattr("pytest_meshnet.evidence.host.host_facts", lambda: {"host_id": "this"})
+
+
 def on_device(uuid: str, driver: str) -> dict[str, Any]:
     seen = {"uuid": uuid, "driver": driver, "provider": "nvml"}
 
@@ -52,7 +58,7 @@ UNLIKE = {
     "artifact": ({"artifacts": (Named("a", "1"),)}, {"artifacts": (Named("a", "2"),)}),
     "recipe": (of_recipe("float16"), of_recipe("q8_0")),
     "policy": ({"policy_digest": "1"}, {"policy_digest": "2"}),
-    "profiles": ({"profiles": ("core-wire",)}, {"profiles": ("core-wire", "kv")}),
+    "profiles": ({"profiles": ("core-wire", "kv")}, {"profiles": ("core-wire",)}),
 }
 
 
@@ -72,6 +78,36 @@ def test_unlike_runs_are_refused_unless_told_otherwise(tmp_path: Path, key: Sign
     (differing,) = document["allowed_differences"]
     assert differing["kind"] == kind
     assert f"allowed: {kind} is " in run_compare(one, other, allow=[kind])[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "seen"),
+    [
+        ("device", {"uuid": "unknown", "driver": "1"}),
+        ("driver", {"uuid": "GPU-1", "driver": ""}),
+        ("driver", {"uuid": "GPU-1"}),
+    ],
+    ids=str,
+)
+def test_a_device_of_which_something_is_unknown_is_unlike_any(
+    tmp_path: Path, key: SigningKey, kind: str, seen: dict[str, Any]
+):
+    def extra(writer: BundleWriter) -> None:
+        writer.recorder.device(RUNTIME_TEST, {"uuid": seen["uuid"]}, seen)
+
+    said = {"extra": extra, "gpus": ({"uuid": seen["uuid"]},)}
+    one, other = (making.make(tmp_path / name, key, **said) for name in "ab")
+    assert told(one, other)["message"].startswith(f"the runs are not alike: {kind} is unknown and")
+    assert told(one, other, kind)["exit_code"] == 0
+
+
+@pytest.mark.parametrize("host", [{}, {"host_id": "unknown"}], ids=str)
+def test_a_machine_that_is_unknown_is_unlike_any(
+    tmp_path: Path, key: SigningKey, monkeypatch: pytest.MonkeyPatch, host: dict[str, str]
+):
+    monkeypatch.setattr("pytest_meshnet.evidence.host.host_facts", lambda: host)
+    one, other = (making.make(tmp_path / name, key) for name in "ab")
+    assert "device is no GPU, host unknown and no GPU, host unknown" in told(one, other)["message"]
 
 
 def test_another_suite_and_another_machine_are_unlike(
@@ -105,6 +141,30 @@ def test_a_status_that_got_worse_ends_with_one_and_the_way_back_with_zero(
     assert "tests: 1 changed, 0 got worse" in text
     assert f"  {RUNTIME_TEST}: failed -> passed" in text
     assert "A  reference: NOT CONFORMANT" in text
+
+
+def test_a_pass_that_became_incomplete_got_worse_although_no_status_changed(
+    tmp_path: Path, key: SigningKey
+):
+    whole = making.make(tmp_path / "a", key)
+    cut = making.make(tmp_path / "b", key, seal=False)
+    document = told(whole, cut)
+    assert (document["exit_code"], document["verdict_worse"]) == (1, True)
+    assert (document["tests"], document["requirements"]) == ([], [])
+    assert "the verdict got worse: CERTIFIED -> INCOMPLETE" in run_compare(whole, cut)[0]
+    assert told(cut, whole)["exit_code"] == 0
+
+
+def test_a_run_whose_suite_changed_under_it_passes_no_more(
+    tmp_path: Path, key: SigningKey, monkeypatch: pytest.MonkeyPatch
+):
+    def change(_: BundleWriter) -> None:
+        monkeypatch.setattr(making, "SUITE", "ab" * 32)
+
+    whole = making.make(tmp_path / "a", key)
+    document = told(whole, making.make(tmp_path / "b", key, extra=change))
+    assert document["after"]["verdict"] == "INCOMPLETE"
+    assert document["exit_code"] == 1
 
 
 def test_a_requirement_that_is_claimed_no_more_got_worse(tmp_path: Path, key: SigningKey):

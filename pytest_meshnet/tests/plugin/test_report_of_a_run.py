@@ -71,7 +71,7 @@ def test_the_commands_read_a_bundle(bundle, tmp_path, capsys):
     page = tmp_path / "page.html"
     assert _exit(["report", str(bundle), "--html", str(page)]) == 0
     assert "NOT CONFORMANT" in words(page.read_text())
-    assert _exit(["compare", str(bundle), str(bundle)]) == 0
+    assert _exit(["compare", str(bundle), str(bundle), "--allow", "device"]) == 0
     assert "no status changed" in capsys.readouterr().out
     assert _exit(["compare", str(bundle), str(tmp_path)]) == 2
 
