@@ -62,11 +62,7 @@ def test_the_production_dtype_keeps_tokens_and_states(parity: ParityBench, figur
     """Each route continues the corpus over the boundary dtype that it declares for use."""
     records = parity.production_records()
     figures_of_lane("production seam", records)
-    found = [
-        f"{record.label}: {line}"
-        for record in records
-        for line in production(record.whole, bound=None)
-    ]
+    found = [f"{record.label}: {line}" for record in records for line in production(record.whole)]
     check(
         found,
         "greedy agreement of at least 0.90 and a mean cosine similarity of at least 0.999, over "

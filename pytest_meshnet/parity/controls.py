@@ -7,11 +7,12 @@ nothing by finding nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from pytest_meshnet.protocol.tensors import DType, Tensor
 from pytest_meshnet.runtime.errors import Refusal
+from pytest_meshnet.runtime.model_facts import ModelFacts
 from pytest_meshnet.runtime.route import Route, unaltered
 from pytest_meshnet.runtime.route_making import RouteMaker, RoutePlan
 from pytest_meshnet.runtime.route_session import Alteration, Seam
@@ -28,44 +29,61 @@ class ControlBroken(Exception):
 class Control:
     """One way to be wrong, which the lane that honest routes keep must find.
 
-    `ranges` arranges the Shards of a model of that many layers, None where it has too few. `alter`
+    `ranges` arranges the Shards of a model, None where its layers are too few. `alter`
     makes what is done at the seams. `inside` says that Shards are started with the control,
     `float32_only` that it does nothing where the boundary is as narrow as the control makes it.
     """
 
     name: str
     text: str
-    ranges: Callable[[int], Ranges | None]
+    ranges: Callable[[ModelFacts], Ranges | None]
     alter: Callable[[], Alteration] = lambda: unaltered
     inside: bool = False
     needs_sideband: bool = False
     float32_only: bool = False
 
 
-def _halves(layers: int) -> Ranges | None:
+def _halves(model: ModelFacts) -> Ranges | None:
+    layers = model.layers or 0
     return ranges_of([layers // 2], layers) if layers >= 2 else None
 
 
-def _one_skipped(layers: int) -> Ranges | None:
+def _one_skipped(model: ModelFacts) -> Ranges | None:
+    layers = model.layers or 0
     middle = layers // 2
     return ((0, middle), (middle + 1, layers)) if layers >= 3 else None
 
 
-def _one_twice(layers: int) -> Ranges | None:
+def _one_twice(model: ModelFacts) -> Ranges | None:
+    layers = model.layers or 0
     middle = layers // 2
     return ((0, middle + 1), (middle, layers)) if layers >= 2 else None
 
 
-def _swapped(layers: int) -> Ranges | None:
+def _swapped(model: ModelFacts) -> Ranges | None:
+    layers = model.layers or 0
     if layers < 4:
         return None
     head, *middle, tail = ranges_of([layers // 4, layers // 2, layers - layers // 4], layers)
     return (head, *reversed(middle), tail)
 
 
-def _split_group(layers: int) -> Ranges | None:
-    """Cut where a Shared layer follows, so that indices cross the seam."""
-    return ((0, 4), (4, layers)) if layers >= 6 else None
+def _split_group(model: ModelFacts) -> Ranges | None:
+    """Cut before a Shared layer, the one nearest to the middle, so that indices cross the seam.
+
+    Raises Refusal where nobody says which layers share.
+    """
+    share = model.index_share
+    if share is None:
+        raise Refusal(
+            "a control of the sideband is offered, but which layers share indices is not said: "
+            "give model.index_share"
+        )
+    layers = len(share.roles)
+    splits = [layer for layer in range(1, layers) if share.across(layer) is not None]
+    if not splits:
+        return None
+    return ranges_of([min(splits, key=lambda layer: abs(layer - layers // 2))], layers)
 
 
 def rounded_to_bfloat16(place: int, seam: Seam) -> Seam:
@@ -141,38 +159,24 @@ CONTROLS = (
 """All of them. Those found on the float32 lane only are found by the error, not by the tokens."""
 
 
-def control(name: str) -> Control:
-    """Return a control by name. Raises Refusal."""
-    for one in CONTROLS:
-        if one.name == name:
-            return one
-    known = ", ".join(one.name for one in CONTROLS)
-    raise Refusal(f"no negative control is named {name!r}: known are {known}")
-
-
 def applicable(maker: RouteMaker) -> Iterator[Control]:
     """Yield the controls that can be made of a descriptor's route.
 
     One from outside needs a start command, so that Shards of any range can be had; one from inside
-    needs to be offered by name; one of the sideband needs a model that has it.
+    needs to be offered by name; one of the sideband needs a model that has it. Raises Refusal for
+    one of the sideband that is offered for a model of unknown roles.
     """
-    spec, layers = maker.spec, maker.layers
+    spec = maker.spec
     for one in CONTROLS:
-        offered = one.name in spec.controls
-        possible = bool(spec.start) and one.ranges(layers) is not None
-        if possible and (offered if one.inside or one.needs_sideband else True):
+        wanted = one.name in spec.controls if one.inside or one.needs_sideband else True
+        if spec.start and wanted and one.ranges(maker.model) is not None:
             yield one
 
 
 def controlled(maker: RouteMaker, chosen: Control, dtype: DType) -> Route:
     """Return a route with the control at work, in the boundary dtype `dtype`. Raises Refusal."""
-    ranges = chosen.ranges(maker.layers)
+    ranges = chosen.ranges(maker.model)
     if ranges is None:
         raise Refusal(f"{maker.descriptor.name} has too few layers for {chosen.name}")
     plan = RoutePlan(ranges, dtype, chosen.name if chosen.inside else "")
     return maker.make(plan).altered(chosen.alter())
-
-
-def names(found: Sequence[Control]) -> str:
-    """The names of some controls, for a message."""
-    return ", ".join(one.name for one in found) or "none"

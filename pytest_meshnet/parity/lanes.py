@@ -103,11 +103,10 @@ def exact(comparisons: Mapping[str, Comparison], *, bits: bool = False) -> list[
     return found
 
 
-def production(comparisons: Mapping[str, Comparison], bound: float | None) -> list[str]:
-    """Judge the production lane: agreement, mean cosine, finite values, the calibrated bound.
+def production(comparisons: Mapping[str, Comparison]) -> list[str]:
+    """Judge the production lane: agreement, mean cosine, finite values.
 
-    `bound` is the largest logit error that honest rounding reaches on this model, in logits; None
-    leaves that judgement to another lane.
+    The calibrated bound is judged by `within`.
     """
     sums = figures(list(comparisons.values()))
     found = []
@@ -121,7 +120,6 @@ def production(comparisons: Mapping[str, Comparison], bound: float | None) -> li
         found.append(
             f"mean cosine similarity {sums.mean_cosine:.6f}, expected at least {LEAST_MEAN_COSINE}"
         )
-    found += within(comparisons, bound) if bound is not None else []
     return found
 
 

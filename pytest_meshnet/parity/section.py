@@ -21,8 +21,9 @@ SCHEMA = 1
 def section(lane: str, about: Mapping[str, str], records: Sequence[RouteRecord]) -> dict[str, Any]:
     """What a report shows of one lane.
 
-    `about` names target, oracle and bound for a person. Errors by position are in logits, the
-    largest over the prompts; agreement by position is a share of the prompts.
+    `about` names the oracle for a person, and the calibrated bound where there is one. Errors
+    by position are in logits, the largest over the prompts; agreement by position is a share of
+    the prompts.
     """
     return {
         "schema": SCHEMA,

@@ -63,27 +63,6 @@ def greedy(scores: Rows, position: int) -> int:
     return int(scores.argmax())
 
 
-@dataclass(frozen=True, slots=True)
-class Seeded:
-    """Draws from the softmax of `scores / temperature`: a pure function of seed and position.
-
-    So a generation that starts again from token zero comes to the same tokens.
-    """
-
-    seed: int
-    temperature: float = 1.0
-
-    def __call__(self, scores: Rows, position: int) -> int:
-        """Return the drawn token id."""
-        import numpy as np
-
-        scaled = scores.astype(np.float64) / self.temperature
-        shares = np.exp(scaled - scaled.max())
-        sums = np.cumsum(shares)
-        drawn = np.random.default_rng([self.seed, position]).random() * sums[-1]
-        return int(np.searchsorted(sums, drawn, side="right"))
-
-
 class Generator(Protocol):
     """Whatever continues prompts greedily: a route, a whole model, another engine."""
 

@@ -7,7 +7,6 @@ indices travel with the hidden states.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -70,20 +69,6 @@ def indices_of(tensor: Tensor) -> tuple[int, ...]:
     return tuple(view.cast("q" if tensor.dtype is DType.INT64 else "i"))
 
 
-def check_sideband(
-    indices: Tensor, origin: Tensor, *, producer: int, first: int, rows: int, width: int
-) -> None:
-    """Raise PayloadCorrupt unless a sideband belongs to `rows` tokens from position `first` on.
-
-    `width` is the number of indices a row must have, `producer` the layer that must have chosen
-    them. An index may be -1 (padding) or any position that is held with these rows; masked ones,
-    which lie behind their own row, are padding too.
-    """
-    check_origin(origin, producer, first)
-    check_width(indices, rows, width)
-    check_indices(indices, first + rows)
-
-
 def check_origin(origin: Tensor, producer: int, first: int) -> None:
     """Raise PayloadCorrupt unless the indices were made by `producer` for rows from `first` on."""
     if origin.dtype is not DType.INT64 or origin.shape != (2,):
@@ -108,17 +93,12 @@ def check_width(indices: Tensor, rows: int, width: int) -> None:
 
 
 def check_indices(indices: Tensor, length: int) -> None:
-    """Raise PayloadCorrupt unless every index is -1 or one of `length` positions."""
+    """Raise PayloadCorrupt unless every index is -1 or one of `length` positions.
+
+    Those that lie behind their own row are masked, so they are padding as -1 is.
+    """
     found = indices_of(indices)
     if found and (min(found) < PADDING or max(found) >= length):
         raise PayloadCorrupt(
             "sideband-range", f"{INDICES} holds an index outside -1 to {length - 1}"
         )
-
-
-def sideband_of(tensors: Sequence[Tensor]) -> tuple[Tensor, Tensor] | None:
-    """The indices and their origin among the tensors of a bundle, None unless both are there."""
-    named = {tensor.name: tensor for tensor in tensors}
-    if INDICES not in named or ORIGIN not in named:
-        return None
-    return named[INDICES], named[ORIGIN]

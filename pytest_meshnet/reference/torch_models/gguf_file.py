@@ -1,7 +1,7 @@
 """Reading tensors of a GGUF file one at a time, past its tokenizer.
 
-The library's reader keeps every string of the vocabulary, which takes a Shard longer to load than
-its layers. Here arrays of strings are stepped over, and a tensor is read when it is asked for.
+The library's reader keeps every string of the vocabulary, which takes longer than a Shard's layers
+do. Here strings are stepped over, and a tensor is read when it is asked for.
 """
 
 from __future__ import annotations

@@ -10,8 +10,11 @@ import pytest
 from pytest_meshnet.layout import folder
 from pytest_meshnet.parity.controls import CONTROLS, applicable
 from pytest_meshnet.parity.lanes import exact
+from pytest_meshnet.protocol.additions.sideband import IndexShare
 from pytest_meshnet.protocol.tensors import DType
 from pytest_meshnet.runtime.descriptor import load
+from pytest_meshnet.runtime.errors import Refusal
+from pytest_meshnet.runtime.model_facts import ModelFacts
 from pytest_meshnet.suite.parity import in_process_shards, open_bench
 
 TARGETS = folder("fixtures") / "targets"
@@ -82,3 +85,23 @@ def test_a_control_from_inside_is_made_only_where_it_is_offered(index_share):
         }  # fmt: skip
     finally:
         maker.spec = offered
+
+
+@pytest.mark.parametrize(
+    ("roles", "cut"), [("ffsffffs", 2), ("fffffffs", 7), ("fsssssss", 4), ("ffffffff", None)]
+)
+def test_indices_cross_the_seam_where_the_models_roles_let_them(roles, cut):
+    (control,) = (one for one in CONTROLS if one.needs_sideband)
+    share = IndexShare(4, tuple({"f": "full", "s": "shared"}[one] for one in roles))
+    facts = ModelFacts(8, 64, 256, index_share=share)
+    assert control.ranges(facts) == (cut and ((0, cut), (cut, 8)))
+
+
+def test_a_control_of_the_sideband_without_roles_is_refused(index_share):
+    maker = index_share.seam
+    told, maker.model = maker.model, replace(maker.model, index_share=None)
+    try:
+        with pytest.raises(Refusal, match=r"give model\.index_share"):
+            list(applicable(maker))
+    finally:
+        maker.model = told

@@ -118,16 +118,16 @@ def test_the_float32_lane_finds_tokens_errors_and_bits():
 def test_the_production_lane_sums_over_the_corpus():
     nine = {str(n): comparison(before=Share(10, 10)) for n in range(9)}
     bad = comparison(before=Share(1, 1), after=Share(0, 9), divergence=1, margin=0.1)
-    assert production({**nine, "bad": bad}, None) == []
+    assert production({**nine, "bad": bad}) == []
     worse = {**dict(list(nine.items())[:8]), "bad": bad}
-    assert "81 of 90" not in "".join(production({**nine, "bad": bad}, None))
-    assert production({**worse, "bad2": bad}, None) != []
+    assert "81 of 90" not in "".join(production({**nine, "bad": bad}))
+    assert production({**worse, "bad2": bad}) != []
 
 
 def test_a_mean_cosine_below_the_line_is_found():
-    assert production({"a": comparison(logit_cosines=(0.9985, 0.9985))}, None) != []
-    assert production({"a": comparison(logit_cosines=(0.9995, 0.9986))}, None) == []
-    assert production({"a": comparison(logit_cosines=(NAN, 1.0))}, None) != []
+    assert production({"a": comparison(logit_cosines=(0.9985, 0.9985))}) != []
+    assert production({"a": comparison(logit_cosines=(0.9995, 0.9986))}) == []
+    assert production({"a": comparison(logit_cosines=(NAN, 1.0))}) != []
 
 
 def test_the_bound_is_on_every_prompt():

@@ -8,7 +8,6 @@ from pytest_meshnet.parity.metrics import compare
 from pytest_meshnet.protocol.tensors import DType
 from pytest_meshnet.reference.models import BUILT_IN, built_in
 from pytest_meshnet.runtime.errors import Nonconformance
-from pytest_meshnet.runtime.generation import Seeded
 from pytest_meshnet.runtime.route import MAX_EPOCHS, Route
 from pytest_meshnet.runtime.route_session import RouteLost
 from pytest_meshnet.tests.parity.samples import prompt_of, route_here
@@ -44,15 +43,6 @@ def test_four_sessions_at_once_each_keep_their_bits():
     made = route_here("tiny-llama-small", [2]).generate_together(prompts, 8)
     for prompt, one in zip(prompts, made, strict=True):
         assert compare(one, _whole("tiny-llama-small", prompt, 8)).identical
-
-
-def test_a_seeded_generation_is_a_function_of_its_seed():
-    route, prompt = route_here("tiny-llama-small", [1]), prompt_of("tiny-llama-small", 9)
-    one, again, other = (
-        route.generate(prompt, COUNT, choose=Seeded(seed, 1.5)).tokens for seed in (1, 1, 2)
-    )
-    assert one == again
-    assert one != other
 
 
 def test_work_is_counted_for_every_shard():

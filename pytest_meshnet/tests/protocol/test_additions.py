@@ -18,11 +18,14 @@ from pytest_meshnet.protocol.additions.canonical import canonical_digest
 from pytest_meshnet.protocol.additions.features import Feature, known_features, negotiated
 from pytest_meshnet.protocol.additions.sampling import SamplingContract, TailResult, TailWant
 from pytest_meshnet.protocol.additions.sideband import (
+    INDICES,
+    ORIGIN,
     IndexShare,
-    check_sideband,
+    check_indices,
+    check_origin,
+    check_width,
     indices_of,
     origin_tensor,
-    sideband_of,
 )
 from pytest_meshnet.protocol.codec import decode_bundle
 from pytest_meshnet.protocol.errors import PayloadCorrupt, ProtocolError
@@ -238,11 +241,10 @@ def _indices(*rows, dtype=DType.INT32):
 GOOD = _indices([0, 1, 5], [-1, 6, 2])
 
 
-def _check(indices=GOOD, origin=None, **expected):
-    origin = origin or origin_tensor(2, 5)
-    check_sideband(
-        indices, origin, **({"producer": 2, "first": 5, "rows": 2, "width": 3} | expected)
-    )
+def _check(indices=GOOD, origin=None):
+    check_origin(origin or origin_tensor(2, 5), 2, 5)
+    check_width(indices, 2, 3)
+    check_indices(indices, 7)
 
 
 def test_a_sideband_of_these_rows_passes_padding_and_masked_positions_included():
@@ -275,7 +277,7 @@ def test_a_sideband_of_something_else_is_refused_by_its_rule(wrong, rule):
 def test_the_golden_decode_bundle_carries_a_sideband():
     step = _golden("decode_bundle_1_1.binpb", pb.SessionRequest).decode
     assert not step.HasField("tensor")
-    tensors = decode_bundle(step.bundle)
-    indices, origin = sideband_of(tensors)
-    check_sideband(indices, origin, producer=6, first=384, rows=1, width=8)
-    assert sideband_of(tensors[:2]) is None
+    tensors = {one.name: one for one in decode_bundle(step.bundle)}
+    check_origin(tensors[ORIGIN], 6, 384)
+    check_width(tensors[INDICES], 1, 8)
+    check_indices(tensors[INDICES], 385)
