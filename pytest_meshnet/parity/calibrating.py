@@ -28,6 +28,7 @@ def measure(bench: ParityBench, about: Subject, bound: float | None = None) -> C
             raise NoSeparation(str(error)) from error
         if comparisons is not None:
             controls[one.name] = _largest(comparisons.values())
+    bench.report("", len(chosen), len(chosen))
     return calibrated(about, honest, controls, bound=bound)
 
 

@@ -109,7 +109,7 @@ class Route:
         for epoch in itertools.count(1):
             try:
                 with self.session(session_id, epoch) as session:
-                    made = yield from _continued(session, prompt, count, chunk_tokens, choose)
+                    made = yield from continued(session, prompt, count, chunk_tokens, choose)
                     return replace(made, epochs=epoch)
             except RouteLost:
                 if epoch == MAX_EPOCHS:
@@ -128,13 +128,17 @@ class Route:
             target.close()
 
 
-def _continued(
+def continued(
     session: RouteSession,
     prompt: Sequence[int],
     count: int,
-    chunk_tokens: int | None,
-    choose: Choice,
+    chunk_tokens: int | None = None,
+    choose: Choice = greedy,
 ) -> Step[Generation]:
+    """Be the computation of `count` tokens after `prompt` in an open session, for `side_by_side`.
+
+    Raises RouteLost.
+    """
     import numpy as np
 
     answer = yield from session.prefill(prompt, chunk_tokens)

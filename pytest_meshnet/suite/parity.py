@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_meshnet.options import settings
-from pytest_meshnet.parity.bench import ParityBench, Progress
+from pytest_meshnet.parity.bench import ParityBench
 from pytest_meshnet.parity.calibration import Calibration, Subject
 from pytest_meshnet.parity.corpus import Corpus, corpus_digest, drawn_corpus, read_corpus
 from pytest_meshnet.parity.oracles import engine_of, external_oracle
@@ -23,6 +23,7 @@ from pytest_meshnet.runtime.errors import Refusal
 from pytest_meshnet.runtime.route_making import MakeInProcess, RouteMaker
 from pytest_meshnet.runtime.weights import file_digest
 from pytest_meshnet.suite.evidence import Attachments
+from pytest_meshnet.suite.parity_progress import on_terminal
 
 if TYPE_CHECKING:
     from pytest_meshnet.protocol.tensors import DType
@@ -46,7 +47,8 @@ def bench_of(config: pytest.Config, descriptor: Descriptor, mutant: str, place: 
         if mutant and entry(mutant).kind == "variant":
             # It may round in its own way: its bits are its own.
             bench.spec = replace(bench.spec, same_kernels=False)
-        bench.report = _progress(config)
+        capture = config.pluginmanager.getplugin("capturemanager")
+        bench.report = on_terminal(capture.global_and_fixture_disabled if capture else nullcontext)
         config.stash[_BENCH] = bench
     return config.stash[_BENCH]
 
@@ -98,25 +100,6 @@ def close(config: pytest.Config) -> None:
     if _BENCH in config.stash:
         config.stash[_BENCH].close()
         del config.stash[_BENCH]
-
-
-def _progress(config: pytest.Config) -> Progress:
-    """Tell a person at a terminal what is measured, on a line that goes away again."""
-    from rich.console import Console
-    from rich.progress import Progress as Bar
-
-    capture = config.pluginmanager.getplugin("capturemanager")
-    console = Console(file=sys.__stderr__)
-
-    def report(what: str, done: int, total: int) -> None:
-        if not console.is_terminal or capture is None:
-            return
-        with capture.global_and_fixture_disabled():
-            bar = Bar(console=console, transient=True)
-            bar.add_task(f"parity {what}", total=total, completed=done)
-            console.print(bar.get_renderable(), end="\r")
-
-    return report
 
 
 @pytest.fixture

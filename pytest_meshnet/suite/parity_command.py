@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 if TYPE_CHECKING:
-    from pytest_meshnet.parity.bench import ParityBench
     from pytest_meshnet.parity.calibration import Calibration
 
 REFUSED = 2
@@ -130,6 +129,7 @@ def _calibrated(target: str, small: bool, bound: float | None) -> tuple[Calibrat
     from pytest_meshnet.runtime.descriptor import load
     from pytest_meshnet.runtime.errors import Refusal
     from pytest_meshnet.suite.parity import in_process_shards, open_bench, subject_of
+    from pytest_meshnet.suite.parity_progress import on_terminal
 
     descriptor = load(target, small=small)
     if descriptor.oracle is None:
@@ -142,27 +142,11 @@ def _calibrated(target: str, small: bool, bound: float | None) -> tuple[Calibrat
         in_process=in_process_shards(descriptor, "") if small else None,
     )
     try:
-        with _progress(bench):
-            found = measure(bench, subject_of(descriptor, bench.corpus), bound)
+        bench.report = on_terminal()
+        found = measure(bench, subject_of(descriptor, bench.corpus), bound)
     finally:
         bench.close()
     return found, descriptor.oracle.calibration
-
-
-@contextmanager
-def _progress(bench: ParityBench) -> Iterator[None]:
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    with Progress(console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("parity", total=None)
-
-        def report(what: str, done: int, total: int) -> None:
-            bar.update(task, description=what or "done", completed=done, total=total)
-
-        bench.report = report
-        yield
 
 
 def _text(found: Calibration) -> str:

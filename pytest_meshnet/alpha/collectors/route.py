@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_meshnet.alpha.collectors.claims import Claims, claims
 from pytest_meshnet.runtime.errors import Nonconformance
-from pytest_meshnet.runtime.route import side_by_side
-from pytest_meshnet.runtime.route_session import RouteLost
+from pytest_meshnet.runtime.generation import greedy
+from pytest_meshnet.runtime.route import continued, side_by_side
+from pytest_meshnet.runtime.route_session import RouteLost, Step, T
 
 if TYPE_CHECKING:
     from pytest_meshnet.parity.metrics import Comparison
-    from pytest_meshnet.runtime.generation import Generation
+    from pytest_meshnet.runtime.generation import Generation, Rows
     from pytest_meshnet.runtime.route import Route
     from pytest_meshnet.runtime.target import Target
 
@@ -70,17 +71,18 @@ class Pace:
 def pace(route: Route, prompt: Sequence[int], count: int) -> Pace:
     """Time a generation of `count` tokens after `prompt`. `decode` is without the first token."""
     times = [time.monotonic()]
-    with route.session(f"pace-{time.monotonic_ns()}", 1) as session:
-        token = _run(session.prefill(prompt)).logits.argmax()
+
+    def noted(scores: Rows, position: int) -> int:
         times.append(time.monotonic())
-        for _ in range(count - 1):
-            token = _run(session.decode(int(token))).logits.argmax()
-            times.append(time.monotonic())
+        return greedy(scores, position)
+
+    with route.session(f"pace-{time.monotonic_ns()}", 1) as session:
+        _run(continued(session, prompt, count, choose=noted))
     gaps = [after - before for before, after in pairwise(times)]
     return Pace(gaps[0], times[-1] - times[1], count - 1, max(gaps))
 
 
-def _run(step: Any) -> Any:
+def _run(step: Step[T]) -> T:
     (answer,) = side_by_side([step])
     return answer
 
@@ -98,10 +100,10 @@ def worker_loss(route: Route, lost: Target, prompt: Sequence[int], count: int) -
     epochs: tuple[int, ...] = ()
     with contextlib.suppress(RouteLost), route.session(name, old) as session:
         epochs = session.epochs()
-        token = _run(session.prefill(prompt)).logits.argmax()
+        token = _run(session.prefill(prompt)).chosen(greedy, len(prompt))
         lost.kill()
         try:
-            _run(session.decode(int(token)))
+            _run(session.decode(token))
         except RouteLost:
             aborted = True
     route.recover()
@@ -109,13 +111,11 @@ def worker_loss(route: Route, lost: Target, prompt: Sequence[int], count: int) -
                      for place in range(len(route.shards)))  # fmt: skip
     new = old + 2
     with route.session(name, new) as session:
-        tokens = [int(_run(session.prefill(prompt)).logits.argmax())]
-        while len(tokens) < count:
-            tokens.append(int(_run(session.decode(tokens[-1])).logits.argmax()))
+        tokens = _run(continued(session, prompt, count)).tokens
         retry = _retried(epochs, session.epochs(), session.beginnings())
     found = {
         "route_aborted": aborted,
-        "output_equals_undisturbed": tuple(tokens) == undisturbed.tokens,
+        "output_equals_undisturbed": tokens == undisturbed.tokens,
         "kv_migrations": migrations,
     }
     return claims(BY, found | retry)
