@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 PROMPT = 2
 """Tokens before the first step of a flight."""
 
+ATTEMPTS = 5
+"""How often a cancel is sent that must meet its unit in flight."""
+
 
 @dataclass(frozen=True, slots=True)
 class Flight:

@@ -18,7 +18,7 @@ from pytest_meshnet.protocol.additions.sideband import (
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.machines.exchange import Exchange
 from pytest_meshnet.protocol.tensors import DType, Tensor
-from pytest_meshnet.runtime.errors import Nonconformance
+from pytest_meshnet.runtime.errors import Nonconformance, NotProvoked
 from pytest_meshnet.runtime.results import check_code, rows_of
 from pytest_meshnet.runtime.session import Session
 from pytest_meshnet.runtime.shard import ShardUnderTest
@@ -97,22 +97,23 @@ def test_a_range_of_shared_layers_passes_on_the_indices_it_was_given(
     splitting_shard: ShardUnderTest,
 ) -> None:
     """Nothing between the Full layer and the seam chooses anew: the same positions, row by row."""
-    starts = [
-        start
-        for start in later_shared_starts(splitting_shard)
-        if splitting_shard.target.model.index_share is not None
-        and splitting_shard.target.model.index_share.across(start)
-        == _producer_behind(Sharing.of(splitting_shard))
-    ]
-    sharing = Sharing.of(splitting_shard, starts[0] if starts else None)
+    shard = splitting_shard
+    producer = _producer_behind(Sharing.of(shard))
+    shared = [Sharing.of(shard, one) for one in [*_own_start(shard), *later_shared_starts(shard)]]
+    within = [one for one in shared if one.producer == producer]
+    if not within:
+        raise NotProvoked(
+            "no session can begin in the index group that the Shard splits: let its range begin on "
+            "a Shared layer of it, or accept a later start there"
+        )
+    sharing = within[0]
     states = sharing.states(2 * sharing.share.topk)
     with sharing.session() as session:
         exchanges = sharing.prefill(session, states)
     for exchange in exchanges:
-        _check_sideband(exchange, sharing.share, _producer_behind(sharing))
-        if starts:
-            first, rows = exchange.first_position, exchange.token_count
-            _check_passed_on(sharing.picks(first, rows), sideband_in(exchange)[INDICES], first)
+        _check_sideband(exchange, sharing.share, producer)
+        first, rows = exchange.first_position, exchange.token_count
+        _check_passed_on(sharing.picks(first, rows), sideband_in(exchange)[INDICES], first)
 
 
 def _check_passed_on(given: np.ndarray, found: Tensor, first: int) -> None:
