@@ -41,7 +41,7 @@ def doctor(*, target: str, shard: str | None) -> NoReturn:
     """Ten checks from the descriptor to the first result, each with what to fix.
 
     Stops at the first that fails. Exit code 0: all pass; 1: the runtime answers wrongly; 2: there
-    is no runtime to ask.
+    is no runtime to ask; 3: what could be checked passes, and a check was skipped.
     """
     from pytest_meshnet.authoring.doctor import examine
 
@@ -109,7 +109,7 @@ def replay(*, what: str, target: str, shard: str | None, transport: str, seed: i
     """Play the JSON script in FILE, or the exchange of requirement ID, and print each answer.
 
     Exit code 0: every answer is one that the protocol allows; 1: a finding; 2: refused; 3: not
-    played, because the Shard's limits leave no room for it.
+    played, because the Shard's limits leave no room for it or not one of its steps has a meaning.
     """
     from pytest_meshnet.authoring import replay as playing
 

@@ -39,8 +39,8 @@ class Place:
 def replay(what: str, place: Place) -> int:
     """Play a file or a requirement's exchange and print each step with its answer.
 
-    Returns 0 when every answer is allowed, 1 for a finding, 2 when refused, 3 when the Shard is
-    not one that it can be played on.
+    Returns 0 when every answer is allowed, 1 for a finding, 2 when refused, 3 when nothing was sent
+    because the Shard is not one that it can be played on.
     """
     from pytest_meshnet.runtime.errors import Refusal, TargetLost
     from pytest_meshnet.runtime.shard import ShardUnderTest
@@ -151,6 +151,9 @@ def _play_script(script: Script, shard: ShardUnderTest) -> int:
         click.echo(f"finding\nexpected: {finding.expected}\nactual:   {finding.actual}")
         click.echo(f"frames:\n{shard.trace.text(broken=finding.broken)}")
         return FINDING
+    if not played:
+        click.echo(f"not-run: none of {len(script)} steps has a meaning on this Shard")
+        return NOT_PLAYED
     click.echo(f"conformant: {played} of {len(script)} steps played, every answer is allowed")
     return CONFORMANT
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pytest_meshnet.authoring.doctor import first_result, reaching
-from pytest_meshnet.authoring.doctor.patient import Patient, Problem
+from pytest_meshnet.authoring.doctor.patient import Patient, Problem, Skipped
 from pytest_meshnet.runtime.errors import Nonconformance, Refusal, TargetLost
 
-PASS, FAIL, NOT_REACHED = "pass", "FAIL", "not reached"
+PASS, FAIL, SKIPPED, NOT_REACHED = "pass", "FAIL", "skipped", "not reached"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,31 +29,35 @@ class Check:
 def examine(target: str, shard: str | None, tell: Callable[[str], object]) -> int:
     """Make the checks in order, stop at the first that fails, and tell a line for each.
 
-    Returns 0 when all pass, 1 when the runtime answers wrongly, 2 when there is none to ask.
+    Returns 0 when all pass, 1 when the runtime answers wrongly, 2 when there is none to ask, and 3
+    when a check could not be made.
     """
     patient = Patient(target, shard)
-    code = 0
+    words: list[str] = []
     try:
         for number, check in enumerate(CHECKS, 1):
-            if code:
+            if FAIL in words:
                 tell(f"{NOT_REACHED:<12}{number:>2} {check.title}")
-                continue
-            problem = _look(check, patient, number, tell)
-            if problem is not None:
-                _tell_problem(check, problem, patient, tell)
-                code = 2 if check.refuses else 1
+            else:
+                words.append(_look(check, patient, number, tell))
     finally:
         patient.leave()
-    if not code:
-        tell(f"all {len(CHECKS)} pass; next: pytest-meshnet certify --target {target}")
-    return code
+    if FAIL in words:
+        return 2 if CHECKS[words.index(FAIL)].refuses else 1
+    skipped = words.count(SKIPPED)
+    found = f"{words.count(PASS)} of {len(CHECKS)} pass, {skipped} skipped"
+    said = found if skipped else f"all {len(CHECKS)} pass"
+    tell(f"{said}; next: pytest-meshnet certify --target {target}")
+    return 3 if skipped else 0
 
 
-def _look(
-    check: Check, patient: Patient, number: int, tell: Callable[[str], object]
-) -> Problem | None:
+def _look(check: Check, patient: Patient, number: int, tell: Callable[[str], object]) -> str:
+    """Make one check, tell what it found, and return the word for it."""
     try:
         seen = check.look(patient)
+    except Skipped as why:
+        tell(f"{SKIPPED:<12}{number:>2} {check.title}: {why}")
+        return SKIPPED
     except Problem as problem:
         found = problem
     except Refusal as refusal:
@@ -68,9 +72,10 @@ def _look(
         )
     else:
         tell(f"{PASS:<12}{number:>2} {check.title}: {seen}")
-        return None
+        return PASS
     tell(f"{FAIL:<12}{number:>2} {check.title}: {found.found}")
-    return found
+    _tell_problem(check, found, patient, tell)
+    return FAIL
 
 
 _BY_FRAMES = "compare the marked frame below with what was expected"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pytest_meshnet.authoring.doctor.patient import Patient, Problem
+from pytest_meshnet.authoring.doctor.patient import Patient, Problem, Skipped
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.runtime.errors import Nonconformance
 from pytest_meshnet.runtime.results import rows_of
@@ -152,7 +152,7 @@ def decode(patient: Patient) -> str:
     assert patient.chunk is not None, "the chunk comes before"
     held = patient.chunk.token_count
     if shard.length(held + 1) == held:
-        return f"skipped: {held} token(s) fill the context"
+        raise Skipped(f"{held} token(s) fill the context")
     tensor = shard.tokens(held + 1).rows(held, held + 1)
     exchange = session.send_unit(session.client.decode(tensor))
     session.applied(session.wait(exchange))

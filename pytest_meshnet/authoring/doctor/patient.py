@@ -26,6 +26,10 @@ class Problem(Exception):
         self.frame = frame or found
 
 
+class Skipped(Exception):
+    """Why a check cannot be made on this runtime, which says nothing about it."""
+
+
 @dataclass(slots=True)
 class Patient:
     """What the checks have found out so far; each fills in what the next one needs."""

@@ -30,7 +30,7 @@ def told(tmp_path):
 
 def statuses(lines):
     """The status of each check, in order."""
-    shown = [line for line in lines if line.startswith(("pass", "FAIL", "not reached"))]
+    shown = [line for line in lines if line.startswith(("pass", "FAIL", "skipped", "not reached"))]
     return [line[:12].strip() for line in shown]
 
 
@@ -210,6 +210,14 @@ def test_a_result_of_another_kind_fails_the_ninth_check(told, values, said):
     code, lines = told(replaced(values))
     assert code == 1
     assert said in failed_at(lines, 9)
+
+
+def test_a_decode_for_which_there_is_no_room_is_skipped_and_no_pass(told):
+    code, lines = told(edit(pb.CapabilityReport, lambda one: setattr(one, "max_context_tokens", 3)))
+    assert statuses(lines) == ["pass"] * 9 + ["skipped"]
+    assert "3 token(s) fill the context" in lines[9]
+    assert code == 3
+    assert lines[-1].startswith("9 of 10 pass, 1 skipped; next: ")
 
 
 def test_a_decode_that_does_not_advance_fails_the_tenth_check(told):

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from pytest_meshnet import cli
-from pytest_meshnet.runtime.scripts.script import from_json
+from pytest_meshnet.runtime.scripts.script import Step, from_json, to_json
 from pytest_meshnet.runtime.trace import HERE
 from pytest_meshnet.tests.authoring.bent import bent_runtime, descriptor_at
 
@@ -83,6 +83,17 @@ def test_the_same_sequence_passes_on_the_reference(kept: Path) -> None:
     assert code == 0, shown
     steps = len(from_json(kept.read_text()))
     assert shown.endswith(f"of {steps} steps played, every answer is allowed\n")
+
+
+@pytest.mark.parametrize("steps", [(), (Step("repeat", 0), Step("drop", 1))], ids=len)
+def test_a_sequence_of_which_no_step_was_sent_shows_nothing(
+    tmp_path: Path, steps: tuple[Step, ...]
+) -> None:
+    path = tmp_path / "script.json"
+    path.write_text(to_json(steps))
+    code, shown = in_process(path)
+    assert code == 3, shown
+    assert shown.endswith(f"not-run: none of {len(steps)} steps has a meaning on this Shard\n")
 
 
 def test_a_file_that_holds_no_script_is_refused(tmp_path: Path) -> None:
