@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from pytest_meshnet.parity.calibration import Calibration
 from pytest_meshnet.parity.controls import Control, ControlBroken, controlled
-from pytest_meshnet.parity.corpus import Corpus
+from pytest_meshnet.parity.corpus import Corpus, too_small
 from pytest_meshnet.parity.lanes import EXACT_TOKENS
 from pytest_meshnet.parity.metrics import Comparison, compare
 from pytest_meshnet.parity.oracles.llama_server import LlamaServer
@@ -75,10 +75,16 @@ class ParityBench:
             )
 
     def plans(self, dtype: DType) -> list[RoutePlan]:
-        """The routes to examine in a boundary dtype. Raises NotProvoked when it is not offered."""
+        """The routes to examine in a boundary dtype.
+
+        Raises NotProvoked when it is not offered, or there is none: one layer cannot be cut.
+        """
         if dtype not in self.seam.spec.dtypes:
             raise NotProvoked(f"the route offers no boundary in {dtype.name.lower()}")
-        return self.seam.plans(dtype)
+        plans = self.seam.plans(dtype)
+        if not plans:
+            raise NotProvoked("a model of one layer has no cut: there is no route to examine")
+        return plans
 
     @property
     def production_dtype(self) -> DType:
@@ -128,6 +134,7 @@ class ParityBench:
             work=tuple(work for one in made.values() for work in one.work),
             epochs=max(one.epochs for one in made.values()),
             blind=self._blind(plan),
+            corpus=len(self.corpus),
         )
 
     def _blind(self, plan: RoutePlan | None) -> tuple[tuple[int, int], ...]:
@@ -157,7 +164,7 @@ class ParityBench:
     def fitting(self, generator: Generator) -> list[str]:
         """The prompts that leave room for the tokens of a lane, by name.
 
-        Raises NotProvoked when the context is too small for any.
+        Raises NotProvoked when the context is too small for as many as a corpus has at least.
         """
         context = generator.context if isinstance(generator, Route) else None
         names = [
@@ -165,8 +172,10 @@ class ParityBench:
             for name, ids in self.corpus.items()
             if context is None or len(ids) + EXACT_TOKENS - 1 <= context
         ]
-        if not names:
-            raise NotProvoked(f"no prompt of the corpus and {EXACT_TOKENS} tokens fit {context}")
+        if lack := too_small([self.corpus[name] for name in names]):
+            raise NotProvoked(
+                f"with {EXACT_TOKENS} tokens more a context of {context} holds {lack}"
+            )
         return names
 
     def route(self, plan: RoutePlan) -> Route:

@@ -14,6 +14,9 @@ CHUNK_BOUNDS = (1, 7, 128)
 SESSIONS = (1, 2, 4)
 """What a sweep goes through: tokens a prefill chunk, and sessions at once."""
 
+LEAST_SESSIONS = 2
+"""Sessions at once without which nothing can be shared between them."""
+
 SWEEP_TOKENS = 12
 """Greedy tokens of each generation of a sweep; the lanes compare more."""
 
@@ -23,9 +26,11 @@ class RouteRecord:
     """One route, or one engine, against the oracle.
 
     `whole` compares the corpus, prefilled as the Shards' limits allow; `chunked` and `together` are
-    short sweeps by chunk bound, with an oracle in the same chunks, and by number of sessions.
+    short sweeps by chunk bound, with an oracle in the same chunks, and by number of sessions,
+    where the route takes so many.
     `work` is what each Shard reported over `whole`. `blind` are the layers of Shards whose result
     does not depend on what came before, looked for in the dtype that the route is used in.
+    `corpus` counts all prompts: those that do not fit the context are not compared.
     """
 
     label: str
@@ -36,3 +41,4 @@ class RouteRecord:
     work: tuple[ShardWork, ...]
     epochs: int
     blind: tuple[tuple[int, int], ...]
+    corpus: int

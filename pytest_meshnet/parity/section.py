@@ -44,6 +44,12 @@ def _route(record: RouteRecord) -> dict[str, Any]:
         "label": record.label,
         "ranges": [list(one) for one in record.ranges],
         "epochs": record.epochs,
+        "examined": {
+            "prompts": len(every),
+            "corpus": record.corpus,
+            "chunk_tokens": sorted(record.chunked),
+            "sessions_at_once": sorted(record.together),
+        },
         "figures": figures(every).as_document(),
         "agreement_by_position": agreement_by_position(every),
         "error_by_position": error_by_position(every),

@@ -107,7 +107,11 @@ def figures_of_lane(attachments: Attachments, parity: ParityBench) -> FiguresOfL
     """Attaches what a lane measured to the evidence of a run, for the report's parity section."""
 
     def attach(lane: str, records: Sequence[RouteRecord]) -> None:
-        about = {"oracle": f"{parity.spec.kind} {parity.spec.model}".strip()}
+        examined = min(len(one.whole) for one in records)
+        about = {
+            "oracle": f"{parity.spec.kind} {parity.spec.model}".strip(),
+            "prompts": f"{examined} of {len(parity.corpus)}",
+        }
         if parity.calibration is not None:
             about["bound"] = repr(parity.calibration.bound)
         attachments.data(NAME, attachment(section(lane, about, records)), MEDIA_TYPE)

@@ -139,10 +139,34 @@ def test_a_drawn_corpus_is_a_function_of_seed_and_vocabulary():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", '{"prompts": []}', '{"prompts": [{"name": "a", "ids": []}]}',
-             '{"prompts": [{"ids": [1]}]}'],
-)  # fmt: skip
-def test_what_is_no_corpus_is_refused(tmp_path, text):
+    ("text", "why"),
+    [
+        ("", "is no corpus"),
+        ("[]", "is no corpus"),
+        ('{"prompts": []}', "0 prompt"),
+        ('{"prompts": [{"ids": [1]}]}', "is no corpus"),
+    ],
+)
+def test_what_is_no_corpus_is_refused(tmp_path, text, why):
     (tmp_path / "corpus.json").write_text(text)
-    with pytest.raises(Refusal):
+    with pytest.raises(Refusal, match=why):
+        read_corpus(tmp_path / "corpus.json")
+
+
+LONG = list(range(8))
+
+
+@pytest.mark.parametrize(
+    ("prompts", "why"),
+    [
+        ([("a", LONG), ("b", [])], "or an empty one"),
+        ([("a", LONG), ("b", [1]), ("c", [2]), ("c", [3])], "two prompts of one name"),
+        ([("a", LONG), ("b", [1])], "2 prompt.s. of at most 8 tokens: at least 3 are needed"),
+        ([("a", LONG[:7]), ("b", [1]), ("c", [2])], "3 prompt.s. of at most 7 tokens"),
+    ],
+)
+def test_a_corpus_that_is_too_small_or_would_shrink_is_refused(tmp_path, prompts, why):
+    document = {"prompts": [{"name": name, "ids": ids} for name, ids in prompts]}
+    (tmp_path / "corpus.json").write_text(json.dumps(document))
+    with pytest.raises(Refusal, match=why):
         read_corpus(tmp_path / "corpus.json")

@@ -24,7 +24,7 @@ INDEX_SHARE, GLM = "parity-index-share.toml", "parity-glm-dsa.toml"
 def bench_of(file):
     descriptor = load(str(TARGETS / file))
     bench = open_bench(descriptor, 1, in_process=in_process_shards(descriptor, ""))
-    prompts = list(bench.corpus.items())[:2]
+    prompts = list(bench.corpus.items())[:3]
     return replace(bench, corpus=dict(prompts))
 
 

@@ -15,7 +15,7 @@ from pytest_meshnet.tests.parity.samples import comparison
 
 def record(label="0:2 2:4", **changes):
     whole = {"a": comparison(), "b": comparison(**changes)}
-    return RouteRecord(label, ((0, 2), (2, 4)), whole, {}, {}, (), 1, ())
+    return RouteRecord(label, ((0, 2), (2, 4)), whole, {}, {}, (), 1, (), 5)
 
 
 def document(*records):
