@@ -17,9 +17,9 @@ from pytest_meshnet.runtime.shard import ShardUnderTest
 from pytest_meshnet.runtime.trace import code_name
 
 from .refusals import EVERY, OPENS, PLANTED, UNITS, Provoke
+from .side_by_side import declared_places
 
 MAX_DETAIL = 512
-MOST_PLACES = 64
 
 FORBIDDEN = {
     "a file path": re.compile(r"(?<![\w.])(?:/[\w.+-]+){2,}|[A-Za-z]:\\[\w.\\-]+"),
@@ -85,16 +85,17 @@ def test_what_cannot_succeed_again_is_not_retryable(
         raise Nonconformance(f"{code_name(error.code)} not retryable", "retryable true")
 
 
-@pytest.mark.requirement("ERR-03")
+@pytest.mark.requirement("ERR-03", "OPEN-10")
 def test_a_refusal_for_lack_of_a_place_is_retryable(small_shard: ShardUnderTest) -> None:
-    """Every place is held by a live stream, or 64 where more are declared, or no number is."""
-    places = min(small_shard.report.max_concurrent_sessions or MOST_PLACES, MOST_PLACES)
+    """Every place is held by a live stream; one more client knocks. OPEN-10 says who is small."""
     with contextlib.ExitStack() as stack:
-        for _ in range(places + 1):
-            late = stack.enter_context(small_shard.unopened())
-            answer = late.try_open(late.client.open())
-            if isinstance(answer, pb.ShardStatus) and not answer.error.retryable:
-                raise Nonconformance("a retryable refusal for lack of a place", "retryable false")
+        for _ in range(declared_places(small_shard)):
+            stack.enter_context(small_shard.session())
+        late = stack.enter_context(small_shard.unopened())
+        answer = late.try_open(late.client.open())
+    if isinstance(answer, pb.SessionAccepted) or not answer.error.retryable:
+        found = "accepted" if isinstance(answer, pb.SessionAccepted) else "retryable false"
+        raise Nonconformance("a retryable refusal for lack of a place", found)
 
 
 @pytest.mark.requirement("ERR-04")
