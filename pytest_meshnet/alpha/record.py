@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_meshnet import layout
-from pytest_meshnet.identity.canonical import DocumentRefused, canonical_bytes, load_strict
+from pytest_meshnet.identity.canonical import DocumentRefused, Refused, canonical_bytes, load_strict
 
 SCHEMA_ID = "meshnet.alpha-record/1"
 FIRST_MACHINE = "machine-1"
@@ -20,13 +20,8 @@ MAX_DEPTH = 16
 """Parts nest six deep, and a value is a list of objects at most."""
 
 
-class RecordRefused(ValueError):
+class RecordRefused(Refused):
     """A record that cannot be judged without guessing; `code` is stable."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
 
 
 @cache

@@ -11,13 +11,17 @@ from typing import Any, NoReturn
 JsonValue = Any  # what json.loads can return; mypy has no recursive type that callers could narrow
 
 
-class DocumentRefused(ValueError):
-    """A document that cannot be read or digested without guessing; `code` is stable."""
+class Refused(ValueError):
+    """What is given cannot be accepted; `code` is stable, the message is not."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
+
+
+class DocumentRefused(Refused):
+    """A document that cannot be read or digested without guessing."""
 
 
 def canonical_bytes(value: JsonValue) -> bytes:

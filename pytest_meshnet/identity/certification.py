@@ -9,19 +9,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Self
 
+from pytest_meshnet.identity.canonical import Refused
 from pytest_meshnet.identity.coverage import coverage_gap, execution_gap, idle_ranges
 from pytest_meshnet.identity.declaration import Declaration
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-class CertificationRefused(ValueError):
+class CertificationRefused(Refused):
     """An entry that the ledger does not accept; `code` is stable."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
 
 
 class Standing(StrEnum):

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from pytest_meshnet.identity.canonical import DocumentRefused, canonical_bytes
+from pytest_meshnet.identity.canonical import DocumentRefused, Refused, canonical_bytes
 
 MOVING_REFERENCES = frozenset({"main", "master", "head", "latest", "dev", "trunk"})
 WIRE_INTEGER_LIMIT = 2**32 - 1  # layers and schema versions travel as uint32
@@ -12,13 +12,8 @@ WIRE_INTEGER_LIMIT = 2**32 - 1  # layers and schema versions travel as uint32
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-class IdentityError(ValueError):
+class IdentityError(Refused):
     """An identity that cannot be told apart from another; `code` is stable, the message is not."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
 
 
 class FingerprintClaimError(IdentityError):

@@ -14,7 +14,7 @@ from time import perf_counter_ns
 
 import numpy as np
 
-from pytest_meshnet.protocol.machines.events import Outcome, Work
+from pytest_meshnet.protocol.machines.events import Outcome, ShardModel, Work
 from pytest_meshnet.protocol.machines.session import ServedShard
 from pytest_meshnet.protocol.tensors import DType, Tensor
 from pytest_meshnet.reference.fingerprints import built_in_fingerprint
@@ -305,3 +305,9 @@ def served_shard(
         index_share=index_share_of(config),
         input_scale=config.input_scale,
     )
+
+
+def rebuilt(model: ShardModel, kind: type[TinyLlama]) -> TinyLlama:
+    """The layers and the boundary of a built-in model, computed by another kind of it."""
+    assert isinstance(model, TinyLlama), "only the built-in model can compute in another way"
+    return kind(model.config, model.start, model.end, model.boundary_dtype)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pytest_meshnet.protocol.machines.events import ShardModel
 from pytest_meshnet.protocol.tensors import Tensor
 from pytest_meshnet.reference.catalogue import ModelWrapper, variant
-from pytest_meshnet.reference.tiny_llama import BatchedTinyLlama, Passing, TinyLlama
+from pytest_meshnet.reference.tiny_llama import BatchedTinyLlama, Passing, rebuilt
 
 if TYPE_CHECKING:
     from pytest_meshnet.reference.kv_state import KvState
@@ -49,17 +49,12 @@ class RoundedTinyLlama(BatchedTinyLlama):
         return self.round(super().layer(number, rows, state, passing))
 
 
-def _rebuilt(model: ShardModel, kind: type[TinyLlama]) -> TinyLlama:
-    assert isinstance(model, TinyLlama), "only the built-in model can round in another way"
-    return kind(model.config, model.start, model.end, model.boundary_dtype)
-
-
 @variant
 class BlasRounding(ModelWrapper):
     """Computes all rows of a unit in one matrix product, as BLAS does: sums in another order."""
 
     def __init__(self, model: ShardModel) -> None:
-        super().__init__(_rebuilt(model, BatchedTinyLlama))
+        super().__init__(rebuilt(model, BatchedTinyLlama))
 
 
 @variant
@@ -67,4 +62,4 @@ class BoundaryPrecision(ModelWrapper):
     """Computes in the dtype of its boundary: every intermediate is rounded to it."""
 
     def __init__(self, model: ShardModel) -> None:
-        super().__init__(_rebuilt(model, RoundedTinyLlama))
+        super().__init__(rebuilt(model, RoundedTinyLlama))

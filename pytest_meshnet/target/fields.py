@@ -5,17 +5,14 @@ import re
 from collections.abc import Mapping
 from typing import Any, NoReturn, Self
 
+from pytest_meshnet.identity.canonical import Refused
+
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _REVISION = re.compile(r"[0-9a-f]{40}")
 
 
-class TargetRefused(ValueError):
+class TargetRefused(Refused):
     """Something about the target that cannot be accepted; `code` is stable, the message is not."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
 
 
 class Fields:

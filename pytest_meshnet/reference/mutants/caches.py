@@ -11,6 +11,7 @@ from pytest_meshnet.protocol.machines.session import Refused, ServedShard, Sessi
 from pytest_meshnet.protocol.machines.worker import Worker
 from pytest_meshnet.protocol.tensors import Tensor
 from pytest_meshnet.reference.catalogue import mutant
+from pytest_meshnet.reference.mutants.leaking import LosesTokens
 
 # Sessions that mix -------------------------------------------------------------------------------
 
@@ -211,21 +212,13 @@ class InheritsThePosition(Worker):
 
 
 @mutant("KV-06")
-class StatelessTakesPages(Worker):
+class StatelessTakesPages(LosesTokens):
     """Stateless work takes memory that is not given back while its session lives."""
-
-    pages = 0
 
     def apply(self, session: Session, unit: Unit, outcome: Outcome) -> None:
         if unit.mode == pb.CACHE_MODE_STATELESS:
-            self.pages += unit.token_count
+            self.lost += unit.token_count
         super().apply(session, unit, outcome)
-
-    def health(self, resident_bytes: int) -> pb.HealthReport:
-        report = super().health(resident_bytes)
-        room = self.served.max_sessions * self.served.max_context
-        report.kv_pressure = min(1.0, report.kv_pressure + self.pages / room)
-        return report
 
 
 @mutant("KV-06")

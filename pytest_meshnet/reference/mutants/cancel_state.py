@@ -9,6 +9,7 @@ from pytest_meshnet.protocol.machines.session import Refused, Session, Unit
 from pytest_meshnet.protocol.machines.worker import Worker
 from pytest_meshnet.reference.catalogue import mutant
 from pytest_meshnet.reference.mutants.cancelling import OtherCancel
+from pytest_meshnet.reference.mutants.leaking import LosesTokens, LosesUnits
 
 
 @mutant("CANCEL-05")
@@ -84,36 +85,21 @@ class CancelSpendsTheStep(OtherCancel):
 
 
 @mutant("CANCEL-07")
-class CancelledChunksStayQueued(OtherCancel):
+class CancelledChunksStayQueued(LosesUnits, OtherCancel):
     """Health goes on to count chunks that were cancelled."""
-
-    lost = 0
 
     def cancel_one(self, session: Session, unit: Unit, refused: Refused) -> None:
         super().cancel_one(session, unit, refused)
         self.lost += 1
 
-    def health(self, resident_bytes: int) -> pb.HealthReport:
-        report = super().health(resident_bytes)
-        report.queued_chunks += self.lost
-        return report
-
 
 @mutant("CANCEL-07")
-class CancelledChunksKeepTheirMemory(OtherCancel):
+class CancelledChunksKeepTheirMemory(LosesTokens, OtherCancel):
     """The memory taken for chunks that were cancelled is never given back."""
-
-    lost = 0
 
     def cancel_one(self, session: Session, unit: Unit, refused: Refused) -> None:
         super().cancel_one(session, unit, refused)
         self.lost += unit.token_count
-
-    def health(self, resident_bytes: int) -> pb.HealthReport:
-        report = super().health(resident_bytes)
-        places = self.served.max_sessions * self.served.max_context
-        report.kv_pressure = min(1.0, report.kv_pressure + self.lost / places)
-        return report
 
 
 @mutant("CANCEL-07")
@@ -131,27 +117,19 @@ class CancelledPrefillCannotRestart(OtherCancel):
         super().begin(session, unit)
 
 
-class _StrayTokens(Worker):
+class _StrayTokens(LosesTokens):
     """Health counts tokens of prefills that were cancelled."""
-
-    stray = 0
 
     def cancel_units(self, session: Session, work_id: str) -> int:
         unfinished = 0 if session.finished else session.held
         count = super().cancel_units(session, work_id)
         if unfinished:
-            self.stray += unfinished
+            self.lost += unfinished
             self.left_unfinished(session)
         return count
 
     def left_unfinished(self, session: Session) -> None:
         raise NotImplementedError
-
-    def health(self, resident_bytes: int) -> pb.HealthReport:
-        report = super().health(resident_bytes)
-        places = self.served.max_sessions * self.served.max_context
-        report.kv_pressure = min(1.0, report.kv_pressure + self.stray / places)
-        return report
 
 
 @mutant("CANCEL-07")

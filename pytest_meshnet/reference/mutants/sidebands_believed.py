@@ -16,7 +16,7 @@ from pytest_meshnet.protocol.tensors import Tensor
 from pytest_meshnet.reference.catalogue import ModelWrapper, mutant
 from pytest_meshnet.reference.index_share import Picks
 from pytest_meshnet.reference.seeded_weights import Float32Array
-from pytest_meshnet.reference.tiny_llama import TinyLlama
+from pytest_meshnet.reference.tiny_llama import TinyLlama, rebuilt
 
 # Out of range ------------------------------------------------------------------------------------
 
@@ -109,11 +109,6 @@ class _OtherAttention(TinyLlama):
         return super().attended_sparsely(queries, keys, values, picks)
 
 
-def _rebuilt(model: ShardModel, kind: type[TinyLlama]) -> TinyLlama:
-    assert isinstance(model, TinyLlama), "only the built-in model can attend in another way"
-    return kind(model.config, model.start, model.end, model.boundary_dtype)
-
-
 class _FromTheEnd(_OtherAttention):
     def told(self, picks: Picks, length: int) -> Picks:
         return np.where(picks < 0, picks + length, picks)
@@ -124,7 +119,7 @@ class PaddingIsTheLastPosition(ModelWrapper):
     """-1 reads the last position, as an array's index does."""
 
     def __init__(self, model: ShardModel) -> None:
-        super().__init__(_rebuilt(model, _FromTheEnd))
+        super().__init__(rebuilt(model, _FromTheEnd))
 
 
 class _Clamped(_OtherAttention):
@@ -137,7 +132,7 @@ class PaddingIsTheFirstPosition(ModelWrapper):
     """-1 is clamped to position 0."""
 
     def __init__(self, model: ShardModel) -> None:
-        super().__init__(_rebuilt(model, _Clamped))
+        super().__init__(rebuilt(model, _Clamped))
 
 
 class _Folded(_OtherAttention):
@@ -151,7 +146,7 @@ class MaskedPositionsAreRead(ModelWrapper):
     """A position behind its row is read at another place instead of ignored."""
 
     def __init__(self, model: ShardModel) -> None:
-        super().__init__(_rebuilt(model, _Folded))
+        super().__init__(rebuilt(model, _Folded))
 
 
 class _Everything(_OtherAttention):
@@ -164,7 +159,7 @@ class AttendsToEverything(ModelWrapper):
     """Indices are checked and then not used."""
 
     def __init__(self, model: ShardModel) -> None:
-        super().__init__(_rebuilt(model, _Everything))
+        super().__init__(rebuilt(model, _Everything))
 
 
 # Stale -------------------------------------------------------------------------------------------

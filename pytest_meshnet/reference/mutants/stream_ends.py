@@ -10,6 +10,7 @@ from pytest_meshnet.protocol.machines.rules import Rules
 from pytest_meshnet.protocol.machines.session import Refused, ServedShard, Session, Unit
 from pytest_meshnet.protocol.machines.worker import Worker
 from pytest_meshnet.reference.catalogue import mutant
+from pytest_meshnet.reference.mutants.leaking import LosesTokens, LosesUnits
 
 
 @mutant("CANCEL-08")
@@ -30,36 +31,21 @@ class LostPrefillsKeepTheirPlace(Worker):
 
 
 @mutant("CANCEL-08")
-class LostSessionsKeepTheirMemory(Worker):
+class LostSessionsKeepTheirMemory(LosesTokens):
     """The tokens of a dropped connection stay in the pressure."""
-
-    lost = 0
 
     def lose(self, session: Session) -> None:
         self.lost += session.held
         super().lose(session)
 
-    def health(self, resident_bytes: int) -> pb.HealthReport:
-        report = super().health(resident_bytes)
-        places = self.served.max_sessions * self.served.max_context
-        report.kv_pressure = min(1.0, report.kv_pressure + self.lost / places)
-        return report
-
 
 @mutant("CANCEL-08")
-class LostUnitsStayQueued(Worker):
+class LostUnitsStayQueued(LosesUnits):
     """The units of a dropped connection stay in the queue."""
-
-    lost = 0
 
     def lose(self, session: Session) -> None:
         self.lost += len(session.queue)
         super().lose(session)
-
-    def health(self, resident_bytes: int) -> pb.HealthReport:
-        report = super().health(resident_bytes)
-        report.queued_chunks += self.lost
-        return report
 
 
 class _KeepsCutPrefills(Worker):

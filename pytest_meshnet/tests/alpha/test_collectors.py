@@ -17,25 +17,10 @@ from pytest_meshnet.alpha.collectors.claims import RecordBuilder, claim
 from pytest_meshnet.alpha.criteria.semantics import KINDS
 from pytest_meshnet.identity.node import Identity
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
-from pytest_meshnet.reference.catalogue import build_small
 from pytest_meshnet.reference.seeded_weights import SMALL
-from pytest_meshnet.runtime.descriptor import load
 from pytest_meshnet.runtime.errors import Nonconformance
-from pytest_meshnet.runtime.in_process import InProcessTransport
-from pytest_meshnet.runtime.shard import ShardUnderTest
-from pytest_meshnet.runtime.target import Target
 from pytest_meshnet.tests.serving import Quiet, serving
-
-
-def shard_of(mutant: str = "") -> ShardUnderTest:
-    descriptor = load("reference", small=True)
-
-    def transport() -> InProcessTransport:
-        return InProcessTransport(*build_small(mutant, descriptor))
-
-    target = Target(descriptor, descriptor.shards[0], in_process=transport)
-    target.connect()
-    return ShardUnderTest(target, "alpha", seed=7)
+from pytest_meshnet.tests.small import shard_of
 
 
 def identity() -> Identity:

@@ -18,7 +18,8 @@ from pytest_meshnet.protocol.machines.events import ShardModel
 from pytest_meshnet.protocol.machines.session import ServedShard
 from pytest_meshnet.protocol.machines.worker import Worker
 from pytest_meshnet.reference import catalogue
-from pytest_meshnet.runtime.descriptor import Descriptor, ShardSpec, load
+from pytest_meshnet.runtime.descriptor import Descriptor, ShardSpec
+from pytest_meshnet.tests.small import described
 
 VARIABLE = "MESHNET_TEST_KIND"
 
@@ -53,15 +54,8 @@ def pytest_configure(config: pytest.Config) -> None:
         worker, model = build_small(name, descriptor, shard)
         return Worker(tightened(worker.served)) if kind.tight else worker, model
 
-    suite_fixtures.descriptor_of = lambda config: described(kind)
+    suite_fixtures.descriptor_of = lambda config: described(kind.start, kind.end)
     catalogue.build_small = build
-
-
-def described(kind: Kind) -> Descriptor:
-    """The small reference worker's descriptor with the layers of `kind`."""
-    descriptor = load("reference", small=True)
-    shard = replace(descriptor.shards[0], start_layer=kind.start, end_layer=kind.end)
-    return replace(descriptor, shards=(shard, *descriptor.shards[1:]))
 
 
 def tightened(served: ServedShard) -> ServedShard:

@@ -186,10 +186,7 @@ class Forger:
 
     def document(self, kind: str, change: Callable[[dict[str, Any]], Any]) -> None:
         """Change the predicate of a signed document and sign it again."""
-        file = self.path / document_name(kind)
-        statement = json.loads(dsse.Envelope.from_bytes(file.read_bytes()).payload)
-        change(statement["predicate"])
-        self.sign(kind, statement)
+        self.payload(kind, lambda statement: change(statement["predicate"]))
 
     def payload(self, kind: str, change: Callable[[dict[str, Any]], Any]) -> None:
         """Change the whole statement of a signed document and sign it again."""

@@ -6,25 +6,10 @@ import pytest
 
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.machines.exchange import Exchange
-from pytest_meshnet.reference.catalogue import build_small
 from pytest_meshnet.reference.variants_answers import UNKNOWN_FIELD
-from pytest_meshnet.runtime.descriptor import load
-from pytest_meshnet.runtime.in_process import InProcessTransport
 from pytest_meshnet.runtime.session import Session
 from pytest_meshnet.runtime.shard import ShardUnderTest
-from pytest_meshnet.runtime.target import Target
-
-
-def shard_of(name: str) -> ShardUnderTest:
-    """The variant on the small model, in process."""
-    descriptor = load("reference", small=True)
-
-    def transport() -> InProcessTransport:
-        return InProcessTransport(*build_small(name, descriptor))
-
-    target = Target(descriptor, descriptor.shards[0], in_process=transport)
-    target.connect()
-    return ShardUnderTest(target, "t", seed=7)
+from pytest_meshnet.tests.small import shard_of
 
 
 def three_in_flight(session: Session, shard: ShardUnderTest) -> list[Exchange]:

@@ -7,10 +7,7 @@ import random
 
 import pytest
 
-from pytest_meshnet.reference.catalogue import build_small
-from pytest_meshnet.runtime.descriptor import load
 from pytest_meshnet.runtime.errors import Nonconformance
-from pytest_meshnet.runtime.in_process import InProcessTransport
 from pytest_meshnet.runtime.scripts.model import Answer, Model
 from pytest_meshnet.runtime.scripts.playing import Values, play
 from pytest_meshnet.runtime.scripts.script import (
@@ -23,7 +20,7 @@ from pytest_meshnet.runtime.scripts.script import (
 )
 from pytest_meshnet.runtime.scripts.sequences import choices
 from pytest_meshnet.runtime.shard import ShardUnderTest
-from pytest_meshnet.runtime.target import Target, choose_shard
+from pytest_meshnet.tests.small import shard_of
 
 SCRIPT = (
     Step("open", epoch=1),
@@ -52,18 +49,6 @@ FOUND = (
     "calls-expiry-a-cancel",
     "cancel-takes-a-last-token",
 )
-
-
-def shard_of(name: str) -> ShardUnderTest:
-    """The small reference in process, or one of its mutants."""
-    descriptor = load("reference", small=True)
-    target = Target(
-        descriptor,
-        choose_shard(descriptor, None),
-        in_process=lambda: InProcessTransport(*build_small(name, descriptor)),
-    )
-    target.connect()
-    return ShardUnderTest(target, "script", 1)
 
 
 def random_scripts(count: int) -> list[Script]:

@@ -11,19 +11,10 @@ import pytest
 from pytest_meshnet.protocol.flow import FlowLimits
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.machines.worker import Worker
-from pytest_meshnet.reference.catalogue import build_small
-from pytest_meshnet.runtime.descriptor import Descriptor, TimeLimits, load
+from pytest_meshnet.runtime.descriptor import TimeLimits, load
 from pytest_meshnet.runtime.errors import Nonconformance
-from pytest_meshnet.runtime.in_process import InProcessTransport
 from pytest_meshnet.runtime.shard import ShardUnderTest, check_settled
-from pytest_meshnet.runtime.target import Target
-
-
-def described(layers: tuple[int, int], **changes: object) -> Descriptor:
-    """The small reference worker on other layers."""
-    descriptor = load("reference", small=True)
-    spec = replace(descriptor.shards[0], start_layer=layers[0], end_layer=layers[1])
-    return replace(descriptor, shards=(spec,), **changes)  # type: ignore[arg-type]
+from pytest_meshnet.tests import small
 
 
 def shard_of(
@@ -31,17 +22,8 @@ def shard_of(
     served: Callable[[Worker], None] = lambda worker: None,
     **changes: object,
 ) -> ShardUnderTest:
-    """A Shard in process; `served` may change its worker before it is reached."""
-    descriptor = described(layers, **changes)
-
-    def transport() -> InProcessTransport:
-        worker, model = build_small("", descriptor)
-        served(worker)
-        return InProcessTransport(worker, model)
-
-    target = Target(descriptor, descriptor.shards[0], in_process=transport)
-    target.connect()
-    return ShardUnderTest(target, "t", seed=7)
+    """The reference worker on these layers; `changes` are those of its descriptor."""
+    return small.shard_of("", small.described(*layers, **changes), served)
 
 
 # Inputs -----------------------------------------------------------------------------------------
