@@ -72,3 +72,12 @@ def scan(logs: Sequence[str], prompts: Sequence[str]) -> Claims:
             "prompt_payloads_found": sum(_holds(line, pieces) for line in lines),
         },
     )
+
+
+def objections(found: Claims) -> list[str]:
+    """What stands against a scan: what it found, and that it read nothing or looked for nothing."""
+    counts = {name: one["value"] for name, one in found.items()}
+    looked = ("files_scanned", "lines_scanned", "prompts_searched")
+    nothing = [name for name in looked if not counts[name]]
+    leaks = [name for name in ("secrets_found", "prompt_payloads_found") if counts[name]]
+    return [f"{name} is {counts[name]}" for name in (*nothing, *leaks)]

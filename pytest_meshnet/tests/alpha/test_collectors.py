@@ -155,6 +155,22 @@ def test_a_scan_tells_how_much_it_looked_at_and_for() -> None:
     assert (nothing["lines_scanned"], nothing["prompts_searched"]) == (0, 0)
 
 
+@pytest.mark.parametrize(
+    ("logs", "prompts", "against"),
+    [
+        (["served\n"], ["a long prompt"], []),
+        ([], ["a long prompt"], ["files_scanned is 0", "lines_scanned is 0"]),
+        ([""], ["a long prompt"], ["lines_scanned is 0"]),
+        (["served\n"], [], ["prompts_searched is 0"]),
+        (["got: a long prompt\n"], ["a long prompt"], ["prompt_payloads_found is 1"]),
+    ],
+)
+def test_a_scan_of_nothing_stands_against_a_machine_as_what_was_found_does(
+    logs: list[str], prompts: list[str], against: list[str]
+) -> None:
+    assert storage.objections(storage.scan(logs, prompts)) == against
+
+
 LONG = "Write a parser for INI files.\nAnswer with the code alone, in Python 3.11, and no prose."
 
 
