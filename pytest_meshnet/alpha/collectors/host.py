@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_meshnet.alpha.collectors import machine, storage
 from pytest_meshnet.alpha.collectors.claims import claim, claims
 from pytest_meshnet.alpha.record import RecordRefused, blank_node, check, check_part
+from pytest_meshnet.identity.canonical import DocumentRefused, load_strict
 from pytest_meshnet.target.artifact.pins import locate, pins_of_manifest
 from pytest_meshnet.target.artifact.verification import verify_files
 
@@ -107,8 +108,8 @@ def collect_host(path: Path, manifest: Manifest, inventory: Inventory) -> dict[s
 
 def _json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        return load_strict(path.read_bytes(), path.name)
+    except (OSError, DocumentRefused) as error:
         raise RecordRefused("host-file", f"{path} cannot be read: {error}") from error
 
 

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from pytest_meshnet.alpha.collectors import machine
 from pytest_meshnet.alpha.collectors.claims import claim
-from pytest_meshnet.alpha.collectors.host import collect_host, merge
+from pytest_meshnet.alpha.collectors.host import collect_host, merge, read_settings
 from pytest_meshnet.alpha.commands import alpha
 from pytest_meshnet.alpha.reading import GIB
 from pytest_meshnet.alpha.record import RecordRefused, check
@@ -94,6 +94,17 @@ def test_a_file_that_lacks_a_key_or_cannot_be_read_is_refused(
     path.write_text(path.read_text().replace(spoil, "", 1))
     with pytest.raises(RecordRefused) as refused:
         collect_host(path, manifest, NO_GPU)
+    assert refused.value.code == "host-file"
+
+
+@pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', "NaN", "[" * 100_000, ""])
+def test_what_the_worker_owns_is_read_without_guessing(
+    folder: Path, manifest: Manifest, text: str
+) -> None:
+    settings = read_settings(folder / "host.toml")
+    (folder / settings["owned"]).write_text(text)
+    with pytest.raises(RecordRefused) as refused:
+        collect_host(folder / "host.toml", manifest, NO_GPU)
     assert refused.value.code == "host-file"
 
 
