@@ -34,7 +34,6 @@ class Code(StrEnum):
     MODEL_REVISION_MISMATCH = "provenance.model_revision_mismatch"
     MODEL_REPOSITORY_MISMATCH = "provenance.model_repository_mismatch"
     DIRTY_WORKING_TREE = "provenance.dirty_working_tree"
-    CHECKOUT_MOVED = "provenance.checkout_moved"
     MISSING_REQUIRED = "provenance.missing_required"
     GENERATION_FAILED = "execution.generation_failed"
     SERVER_FAILED = "execution.server_failed"
@@ -65,8 +64,7 @@ WHAT_TO_DO: Mapping[Code, str] = {
     Code.GPU_MISMATCH: "find out why the server runs on another GPU than the one it was given",
     Code.MODEL_REVISION_MISMATCH: "name the revision that the snapshot path holds",
     Code.MODEL_REPOSITORY_MISMATCH: "name the repository that the snapshot path holds",
-    Code.DIRTY_WORKING_TREE: "commit or remove the changed paths",
-    Code.CHECKOUT_MOVED: "leave the checkout alone during a run, and run it again",
+    Code.DIRTY_WORKING_TREE: "commit or remove the changed paths; leave the checkout alone in a run",
     Code.MISSING_REQUIRED: "say what is missing; see the options of the command",
     Code.GENERATION_FAILED: "read the server's log; there is no resume, run the campaign again",
     Code.SERVER_FAILED: "read the server's log; there is no resume, run the campaign again",

@@ -103,7 +103,7 @@ def _provenance(record: CampaignRecord) -> Iterator[Invalidation]:
     first, last = told.checkout_commit, told.checkout_commit_last
     if first is not None and last is not None and first != last:
         message = f"the checkout was at {first} before the run and at {last} after it"
-        yield Invalidation(Code.CHECKOUT_MOVED, message)
+        yield Invalidation(Code.DIRTY_WORKING_TREE, message)
     if missing := missing_provenance(told):
         yield Invalidation(Code.MISSING_REQUIRED, f"unknown provenance: {', '.join(missing)}")
 

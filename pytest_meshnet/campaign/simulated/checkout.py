@@ -14,15 +14,10 @@ def make(folder: Path, *, dirty: bool) -> Path:
     if not tree.exists():
         tree.mkdir(parents=True)
         _git(tree, "init", "-q")
-        commit(folder)
+        _git(tree, *_GIT, "commit", "-q", "--allow-empty", "-m", "simulated")
     if dirty:
         (tree / "changed.py").write_text("changed = True\n", encoding="utf-8")
     return tree
-
-
-def commit(folder: Path) -> None:
-    """Add an empty commit to the tree in `folder`."""
-    _git(folder / "checkout", *_GIT, "commit", "-q", "--allow-empty", "-m", "simulated")
 
 
 def _git(tree: Path, *words: str) -> None:

@@ -7,7 +7,6 @@ import json
 import sys
 from pathlib import Path
 
-from pytest_meshnet.campaign.simulated.checkout import commit
 from pytest_meshnet.campaign.simulated.server import Settings, serve
 from pytest_meshnet.campaign.simulated.switches import GPU_NAME, OTHER_GPU, split
 
@@ -23,8 +22,6 @@ def main(arguments: list[str]) -> int:
     if arguments[:2] == ["bench", "bw"]:
         return _bench(arguments[2:], switches, folder)
     if arguments[:1] == ["serve"]:
-        if "provenance.checkout_moved" in switches:
-            commit(folder)
         return _serve(arguments[1:], switches)
     _say(f"unknown command {' '.join(arguments[:2])!r}: expected bench bw or serve")
     return 2

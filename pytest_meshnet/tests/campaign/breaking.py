@@ -79,7 +79,6 @@ BREAKS = {
     Code.MODEL_REVISION_MISMATCH: of_provenance(model_revision="f" * 40),
     Code.MODEL_REPOSITORY_MISMATCH: of_provenance(model_repository="nobody/else"),
     Code.DIRTY_WORKING_TREE: of_provenance(dirty_paths=("changed.py",)),
-    Code.CHECKOUT_MOVED: of_provenance(checkout_commit_last="c" * 40),
     Code.MISSING_REQUIRED: of_provenance(driver=None),
     Code.GENERATION_FAILED: of_request(13, failed=True, error="HTTP 500"),
     Code.SERVER_FAILED: of_arm(3, failure="ended with -9"),

@@ -241,6 +241,14 @@ def test_a_checkout_that_becomes_dirty_during_a_run_is_seen_at_its_end(tmp_path,
     assert left.run["provenance"]["dirty_paths"] == ["late.py"]
 
 
+def test_a_checkout_that_moves_during_a_run_is_not_the_one_that_was_recorded(tmp_path, monkeypatch):
+    end_with(monkeypatch, commit="c" * 40)
+    left = campaign(tmp_path)
+    assert left.run["codes"] == {"provenance.dirty_working_tree": 1}
+    (told,) = left.run["campaign_invalidations"]
+    assert told["message"].endswith(f"and at {'c' * 40} after it")
+
+
 @pytest.mark.parametrize("name", ["commit", "dirty_paths"])
 def test_a_checkout_that_tells_nothing_at_the_end_is_unknown_and_not_clean(
     tmp_path, monkeypatch, name
