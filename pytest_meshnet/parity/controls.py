@@ -173,10 +173,14 @@ def applicable(maker: RouteMaker) -> Iterator[Control]:
             yield one
 
 
-def controlled(maker: RouteMaker, chosen: Control, dtype: DType) -> Route:
-    """Return a route with the control at work, in the boundary dtype `dtype`. Raises Refusal."""
+def plan_of(maker: RouteMaker, chosen: Control, dtype: DType) -> RoutePlan:
+    """The Shards of a route with the control at work, in a boundary dtype. Raises Refusal."""
     ranges = chosen.ranges(maker.model)
     if ranges is None:
         raise Refusal(f"{maker.descriptor.name} has too few layers for {chosen.name}")
-    plan = RoutePlan(ranges, dtype, chosen.name if chosen.inside else "")
-    return maker.make(plan).altered(chosen.alter())
+    return RoutePlan(ranges, dtype, chosen.name if chosen.inside else "")
+
+
+def controlled(maker: RouteMaker, chosen: Control, dtype: DType) -> Route:
+    """Return a route with the control at work, in the boundary dtype `dtype`. Raises Refusal."""
+    return maker.make(plan_of(maker, chosen, dtype)).altered(chosen.alter())

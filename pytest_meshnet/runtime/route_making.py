@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from pytest_meshnet.protocol.tensors import DType
@@ -15,7 +15,7 @@ from pytest_meshnet.runtime.route_spec import Ranges, RouteSpec, ranges_of
 from pytest_meshnet.runtime.target import InProcess, Target, choose_shard
 
 MOST_ROUTES = 2
-"""Routes that are kept running at once: each Shard is a process with weights of its own."""
+"""Routes that run or load at once: each Shard is a process with weights of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,7 @@ class RouteMaker:
         self._in_process = in_process
         self._place = place
         self._running: OrderedDict[RoutePlan, Route] = OrderedDict()
+        self._loading: OrderedDict[RoutePlan, list[Target]] = OrderedDict()
 
     def plans(self, dtype: DType) -> list[RoutePlan]:
         """Every route that the descriptor asks to examine, in the boundary dtype `dtype`."""
@@ -69,22 +70,41 @@ class RouteMaker:
         if plan in self._running:
             self._running.move_to_end(plan)
             return self._running[plan]
-        while len(self._running) >= MOST_ROUTES:
-            self._running.popitem(last=False)[1].close()
-        self._running[plan] = self._connected(plan)
+        targets = self._loading.pop(plan, None)
+        self._make_room()
+        self._running[plan] = self._connected(targets or self._launched(plan))
         return self._running[plan]
 
+    def prepare(self, plan: RoutePlan) -> None:
+        """Start the Shards of a plan that `make` will soon be asked for; they load meanwhile.
+
+        Say it before `make` is asked for the route to be driven now. Raises Refusal.
+        """
+        if plan not in self._running and plan not in self._loading:
+            self._make_room()
+            self._loading[plan] = self._launched(plan)
+
+    def _make_room(self) -> None:
+        """End the oldest routes: those that were driven before those that only load."""
+        while len(self._running) + len(self._loading) >= MOST_ROUTES:
+            if self._running:
+                self._running.popitem(last=False)[1].close()
+            else:
+                _close(self._loading.popitem(last=False)[1])
+
     def close(self) -> None:
-        """End every route that still runs."""
+        """End every route that still runs or loads."""
         while self._running:
             self._running.popitem()[1].close()
+        while self._loading:
+            _close(self._loading.popitem()[1])
 
     def forget(self, plan: RoutePlan) -> None:
         """End a route, so that the next is a fresh start."""
         if plan in self._running:
             self._running.pop(plan).close()
 
-    def _connected(self, plan: RoutePlan) -> Route:
+    def _launched(self, plan: RoutePlan) -> list[Target]:
         model = replace(self.model, boundary_dtypes=(plan.dtype,))
         descriptor = replace(self.descriptor, model=model)
         targets = [
@@ -96,14 +116,16 @@ class RouteMaker:
             )
             for start, end in plan.ranges
         ]
+        for target in targets:
+            target.launch_ahead()
+        return targets
+
+    def _connected(self, targets: list[Target]) -> Route:
         try:
-            for target in targets:
-                target.launch_ahead()
             for target in targets:
                 target.connect()
         except Refusal:
-            for target in targets:
-                target.close()
+            _close(targets)
             raise
         return Route(targets)
 
@@ -131,3 +153,8 @@ class RouteMaker:
             later_start=False,
             stall_hook=False,
         )
+
+
+def _close(targets: Iterable[Target]) -> None:
+    for target in targets:
+        target.close()

@@ -48,3 +48,24 @@ def test_no_more_routes_run_than_are_needed(maker):
     assert maker.make(plans[-1]) is routes[-1], "the newest is kept"
     running = [one for one in routes if all(target.pid for target in one.targets)]
     assert len(running) == MOST_ROUTES
+
+
+def test_a_prepared_route_loads_while_another_is_driven(maker):
+    now, following = plan(0, 2, 4), plan(0, 1, 4)
+    maker.close()
+    maker.prepare(following)
+    loading = maker._loading[following]
+    route = maker.make(now)
+    route.generate(prompt_of(SMALL, 5), 2)
+    assert maker.make(following).targets == tuple(loading), "it is the one that was started"
+    assert maker.make(now) is route, "both are kept"
+
+
+def test_what_was_prepared_in_vain_makes_room_and_ends(maker):
+    maker.close()
+    for edges in ((0, 1, 4), (0, 2, 4), (0, 3, 4)):
+        maker.prepare(plan(*edges))
+    assert list(maker._loading) == [plan(0, 2, 4), plan(0, 3, 4)]
+    started = [target._ahead for targets in maker._loading.values() for target in targets]
+    maker.close()
+    assert all(one.exit_code is not None for one in started)
