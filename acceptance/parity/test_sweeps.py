@@ -24,6 +24,7 @@ SHORT = 2
 @pytest.mark.requirement("PARITY-03")
 def test_tokens_hold_for_every_cut_and_chunk_bound(parity: ParityBench) -> None:
     """Chunks of 1, 7 and 128 tokens at every cut, against an oracle that is chunked alike."""
+    parity.check_gated()
     found = [
         f"{record.label}, chunks of {bound}: {line}"
         for record in parity.exact_records()
@@ -39,6 +40,7 @@ def test_tokens_hold_for_one_two_and_four_sessions_at_once(parity: ParityBench) 
 
     A route that takes one session at a time shows nothing of that, one of two or three the half.
     """
+    parity.check_gated()
     records = parity.exact_records()
     found = [
         f"{record.label}, {sessions} at once: {line}"
