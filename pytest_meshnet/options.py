@@ -28,6 +28,7 @@ DEFAULT_OUT = "meshnet-evidence"
 """The folder of bundles that a certificate run uses when none is given."""
 
 KEY_VARIABLE = "MESHNET_EVIDENCE_SIGNING_KEY"
+COMPLETE_VARIABLE = "MESHNET_COMPLETE"
 
 SUITE_HELP = """\
 Collect a suite that comes with the plugin: conformance or acceptance, or acceptance/parity alone.
@@ -57,6 +58,10 @@ The policy (TOML) that the evidence is made for; a bundle names it by its digest
 CERTIFICATE_HELP = """\
 Make the run a certificate run: everything planned runs, nothing may be left out.
 `pytest-meshnet certify` sets it up; it is of little use by hand."""
+COMPLETE_HELP = f"""\
+End a run with exit code 3 when a test of a suite is not-run, as a certificate run does: one that
+was not provoked, was skipped or deselected. The environment variable {COMPLETE_VARIABLE} (true or
+false) comes before the ini. Default: such a run ends with 0 when nothing failed."""
 SEED_HELP = f"""\
 The seed of all random inputs of the suites. Default: {DEFAULT_SEED}."""
 TRANSPORT_HELP = """\
@@ -115,6 +120,7 @@ SUITE_OPTIONS = (
     Option("challenge", CHALLENGE_HELP, metavar="TEXT"),
     Option("policy", POLICY_HELP, metavar="FILE"),
     Option("certificate", CERTIFICATE_HELP, "bool"),
+    Option("complete", COMPLETE_HELP, "bool", variable=COMPLETE_VARIABLE),
     Option("seed", SEED_HELP, metavar="NUMBER"),
     Option("transport", TRANSPORT_HELP, metavar="KIND"),
     Option("offer", OFFER_HELP, metavar="COMPRESSION"),
@@ -150,6 +156,7 @@ class Settings:
     challenge: str
     policy: Path | None
     certificate: bool
+    complete: bool
     seed: int
     transport: Transport
     offer: Offer
@@ -224,6 +231,10 @@ class _Values:
             return os.environ[option.variable], self._called_in
         return self._config.getini(option.key) or None, self._ini_in
 
+    def flag(self, name: str) -> bool:
+        value, _ = self.get(name)
+        return _one_of(name, str(value or False).lower(), ("true", "false")) == "true"
+
     def text(self, name: str, default: str) -> str:
         value, _ = self.get(name)
         return default if value is None else str(value)
@@ -253,6 +264,7 @@ def _build(values: _Values) -> Settings:
         challenge=values.text("challenge", ""),
         policy=_existing("policy", values.path("policy")),
         certificate=certificate,
+        complete=values.flag("complete"),
         seed=_checked("seed", values.text("seed", str(DEFAULT_SEED)), "a whole number", int),
         transport=_one_of("transport", values.text("transport", "grpc"), get_args(Transport)),
         offer=_one_of("offer", values.text("offer", "none"), get_args(Offer)),

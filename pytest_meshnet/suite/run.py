@@ -141,6 +141,10 @@ class Run:
         verdict = judge_run(judged, self.ledger, self.claimed, refusal=self.refusal, lost=lost)
         return Outcome(tuple(judged), verdict)
 
+    def lacks_tests(self, outcome: Outcome) -> bool:
+        """Whether tests are not-run in a run that was asked to be complete."""
+        return self.settings.complete and outcome.verdict.counts[Status.NOT_RUN] > 0
+
     def _loss_of(self, test: str) -> str | None:
         if test in self.crashes:
             return self.crashes[test]

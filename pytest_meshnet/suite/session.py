@@ -281,6 +281,8 @@ def _exit_code(exit_status: int, run: Run, outcome: runs.Outcome) -> int:
         return INCOMPLETE
     if exit_status == pytest.ExitCode.OK and any(map(_is_bad, outcome.judgements)):
         return pytest.ExitCode.TESTS_FAILED  # somebody took the failure off the report
+    if exit_status == pytest.ExitCode.OK and run.lacks_tests(outcome):
+        return INCOMPLETE
     # A refusal interrupts pytest, which ends with 2 of its own accord.
     return exit_status
 

@@ -252,6 +252,9 @@ def _write_verdict(reporter: pytest.TerminalReporter, run: Run, outcome: Outcome
         reporter.write_line(f"{verdict.word}: {counted}", green=good, red=not good, bold=True)
     else:
         reporter.write_line(f"{counted}; no certificate: `pytest-meshnet certify` makes one")
+    if run.lacks_tests(outcome):
+        line = "INCOMPLETE: tests are not-run, as told above, and --meshnet-complete asks for all"
+        reporter.write_line(line, red=True, bold=True)
     if run.unsealed:
         reporter.write_line(f"the evidence is not sealed: {run.unsealed}", red=True)
     elif run.feed is not None and run.feed.bundle is not None:

@@ -3,7 +3,13 @@
 import pytest
 
 from pytest_meshnet import options
-from pytest_meshnet.options import DEFAULT_SEED, KEY_VARIABLE, OPTIONS, SUITE_OPTIONS
+from pytest_meshnet.options import (
+    COMPLETE_VARIABLE,
+    DEFAULT_SEED,
+    KEY_VARIABLE,
+    OPTIONS,
+    SUITE_OPTIONS,
+)
 
 CASES = [
     ("suite", "conformance", "acceptance", "suites", ("conformance",), ("acceptance",)),
@@ -30,6 +36,7 @@ NEW_PATHS = [("write-expect", "write_expect")]
 def settings(pytester, monkeypatch):
     """Write an ini file and return the settings of a command line beside it."""
     monkeypatch.delenv(KEY_VARIABLE, raising=False)
+    monkeypatch.delenv(COMPLETE_VARIABLE, raising=False)
 
     def settings(*args, ini=""):
         pytester.makeini(f"[pytest]\n{ini}\n")
@@ -40,7 +47,9 @@ def settings(pytester, monkeypatch):
 
 def test_every_option_has_a_case_here():
     named = (
-        {case[0] for case in CASES} | {name for name, _ in (*PATHS, *NEW_PATHS)} | {"certificate"}
+        {case[0] for case in CASES}
+        | {name for name, _ in (*PATHS, *NEW_PATHS)}
+        | {"certificate", "complete"}
     )
     assert named == {one.name for one in SUITE_OPTIONS}
 
@@ -80,6 +89,20 @@ def test_the_key_of_the_environment_comes_after_the_command_line_and_before_the_
     assert settings("--meshnet-signing-key", "line", ini=twin).signing_key.name == "line"
     monkeypatch.setenv(KEY_VARIABLE, "")
     assert settings(ini=twin).signing_key.name == "ini"
+
+
+def test_a_run_is_asked_to_be_complete_in_three_ways(settings, monkeypatch):
+    assert settings().complete is False
+    assert settings("--meshnet-complete").complete is True
+    assert settings(ini="meshnet_complete = true").complete is True
+    monkeypatch.setenv(COMPLETE_VARIABLE, "false")
+    assert settings(ini="meshnet_complete = true").complete is False
+    assert settings("--meshnet-complete").complete is True
+    monkeypatch.setenv(COMPLETE_VARIABLE, "True")
+    assert settings().complete is True
+    monkeypatch.setenv(COMPLETE_VARIABLE, "1")
+    with pytest.raises(pytest.UsageError, match="expected true or false"):
+        settings()
 
 
 def test_a_certificate_run_writes_evidence_even_when_no_folder_is_named(settings, pytester):

@@ -209,3 +209,51 @@ def test_a_conftest_that_rewrites_reports_rewrites_no_evidence(suite, verified, 
     assert statuses(bundle)["test_bad"] == "failed"
     assert "conftest.py" in str(records(bundle, "plugins"))
     assert (int(result.ret), verified(bundle)[1]) == (1, 1)
+
+
+SOME_NOT_PROVOKED = """
+from pytest_meshnet.runtime.errors import NotProvoked
+
+@requirement("DECODE-02")
+def test_passes():
+    pass
+
+@requirement("DECODE-02")
+def test_is_not_provoked():
+    raise NotProvoked("it never arose")
+"""
+
+ALL_RAN = SOME_NOT_PROVOKED.replace("raise NotProvoked", "assert NotProvoked")
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+def test_a_run_that_is_to_be_complete_ends_with_three_when_a_test_did_not_run(suite, processes):
+    suite.module(SOME_NOT_PROVOKED)
+    args = ["-n", "2"] if processes else []
+    assert suite.run_apart(*args).ret == 0
+    result = suite.run_apart("--meshnet-complete", *args)
+    assert result.ret == 3
+    result.stdout.fnmatch_lines(["INCOMPLETE: tests are not-run, *--meshnet-complete asks for all"])
+
+
+@pytest.mark.parametrize("selection", [("-k", "passes"), ()])
+def test_what_is_deselected_or_skipped_did_not_run_either(suite, selection):
+    mark = "" if selection else 'import pytest\n\n@pytest.mark.skip(reason="not today")'
+    suite.module(
+        ALL_RAN
+        + f"""
+{mark}
+@requirement("DECODE-02")
+def test_last():
+    pass
+"""
+    )
+    assert suite.run_apart("--meshnet-complete", *selection).ret == 3
+    assert suite.run_apart(*selection).ret == 0
+
+
+def test_a_complete_run_ends_with_zero_and_a_failure_with_one(suite):
+    suite.module(ALL_RAN)
+    assert suite.run_apart("--meshnet-complete").ret == 0
+    suite.module(SOME_NOT_PROVOKED.replace("    pass", "    assert False"))
+    assert suite.run_apart("--meshnet-complete").ret == 1
