@@ -13,6 +13,7 @@ from pytest_meshnet.protocol.machines.session import Refused, ServedShard, Sessi
 from pytest_meshnet.protocol.machines.worker import Worker
 from pytest_meshnet.protocol.tensors import Tensor
 from pytest_meshnet.reference.catalogue import ModelWrapper, mutant
+from pytest_meshnet.reference.mutants.decode_miss import MissDropsTheState
 from pytest_meshnet.reference.seeded_weights import Float32Array
 from pytest_meshnet.reference.tiny_llama import TinyLlama
 
@@ -237,13 +238,8 @@ class GapEchoesTheExpectation(_OtherMiss):
 
 
 @mutant("PREFILL-06")
-class GapDropsTheState(Worker):
+class GapDropsTheState(MissDropsTheState):
     """A gap is a miss after which nothing is held."""
-
-    def refuse_unit(self, session: Session, unit: Unit, refused: Refused) -> None:
-        super().refuse_unit(session, unit, refused)
-        if refused.code == pb.ERROR_CODE_CACHE_MISS:
-            session.drop_state()
 
 
 # Token count ------------------------------------------------------------------------------------

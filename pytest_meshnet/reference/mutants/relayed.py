@@ -13,6 +13,7 @@ from pytest_meshnet.protocol.machines.session import Refused, ServedShard, Sessi
 from pytest_meshnet.protocol.machines.worker import Worker
 from pytest_meshnet.protocol.tensors import Tensor
 from pytest_meshnet.reference.catalogue import mutant, suite_mutant
+from pytest_meshnet.reference.mutants.lifetimes import IgnoresDeadlines
 from pytest_meshnet.reference.mutants.patching import replace
 from pytest_meshnet.runtime.relay import Hop
 
@@ -110,11 +111,8 @@ class KeepsStateByPeer(Worker):
 
 
 @mutant("RELAY-02")
-class TakesDeadlinesFromTheTransport(Rules):
+class TakesDeadlinesFromTheTransport(IgnoresDeadlines):
     """Only a deadline of the call would count, and a relay gives none."""
-
-    def check_deadline(self, unit: Unit, now: int) -> None:
-        """Let it pass."""
 
 
 @mutant("RELAY-02")

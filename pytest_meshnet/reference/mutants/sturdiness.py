@@ -7,12 +7,12 @@ from dataclasses import replace
 from pytest_meshnet.protocol.codec import decode_bundle, decode_tensor
 from pytest_meshnet.protocol.errors import ProtocolError
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
-from pytest_meshnet.protocol.machines.events import Received
 from pytest_meshnet.protocol.machines.rules import Rules
 from pytest_meshnet.protocol.machines.session import Refused, ServedShard, Session, Unit
 from pytest_meshnet.protocol.machines.worker import Worker
 from pytest_meshnet.protocol.tensors import Tensor
 from pytest_meshnet.reference.catalogue import mutant
+from pytest_meshnet.reference.mutants.opening import PassesEmptyMessages
 
 
 class _Lenient(Rules):
@@ -182,9 +182,5 @@ class SparseUnitsAreInternal(Worker):
 
 
 @mutant("ROBUST-06")
-class IgnoresSparseFirstMessages(Worker):
+class IgnoresSparseFirstMessages(PassesEmptyMessages):
     """A first message of no kind is passed over, and the stream left waiting."""
-
-    def before_open(self, event: Received) -> None:
-        if event.message.WhichOneof("kind") is not None:
-            super().before_open(event)
