@@ -10,12 +10,10 @@ from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.machines.rules import Rules
 from pytest_meshnet.protocol.machines.session import Refused
 from pytest_meshnet.protocol.machines.worker import Worker
-from pytest_meshnet.reference.catalogue import build_small
 from pytest_meshnet.runtime.descriptor import TimeLimits, load
-from pytest_meshnet.runtime.in_process import InProcessTransport
 from pytest_meshnet.runtime.shard import ShardUnderTest
-from pytest_meshnet.runtime.target import Target, choose_shard
 from pytest_meshnet.runtime.transport import Transport
+from pytest_meshnet.tests.small import shard_of
 
 Change = Callable[[Worker], Worker]
 
@@ -31,15 +29,7 @@ def small_shard(
     `change` makes its worker another one, `behind` puts something before its transport.
     """
     descriptor = replace(load("reference", small=True), time=TimeLimits(cleanup=cleanup))
-    spec = choose_shard(descriptor, name)
-
-    def transport() -> Transport:
-        worker, model = build_small("", descriptor, spec)
-        return behind(InProcessTransport(change(worker), model))
-
-    target = Target(descriptor, spec, in_process=transport)
-    target.connect()
-    return ShardUnderTest(target, "t", seed=1)
+    return shard_of(descriptor=descriptor, change=change, behind=behind, shard=name)
 
 
 class BusyAtFirst(Rules):
