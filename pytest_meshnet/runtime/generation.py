@@ -49,6 +49,18 @@ class Generation:
     work: tuple[ShardWork, ...] = ()
     epochs: int = 1
 
+    def first(self, count: int) -> Generation:
+        """The generation as if only `count` of its tokens had been asked for; without the work."""
+        positions = len(self.prompt) + count - 1
+        return Generation(
+            prompt=self.prompt,
+            tokens=self.tokens[:count],
+            scores=self.scores[:count],
+            scale=self.scale,
+            states={layer: rows[:positions] for layer, rows in self.states.items()},
+            epochs=self.epochs,
+        )
+
 
 class Choice(Protocol):
     """Chooses the next token."""

@@ -109,7 +109,7 @@ class StoredOracle:
                 f"the stored oracle has {has} tokens after this prompt of {len(prompt)}, {count} "
                 "are asked for: store it again with this corpus"
             )
-        return Generation(kept.prompt, kept.tokens[:count], kept.scores[:count], kept.scale)
+        return kept.first(count)
 
     def generate_together(self, prompts: Sequence[Sequence[int]], count: int) -> list[Generation]:
         """Return what was stored for each prompt."""

@@ -4,12 +4,14 @@
 """
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from pytest_meshnet.layout import folder
 from pytest_meshnet.parity.controls import CONTROLS, applicable
 from pytest_meshnet.parity.lanes import exact
+from pytest_meshnet.parity.metrics import compare
 from pytest_meshnet.protocol.additions.sideband import IndexShare
 from pytest_meshnet.protocol.tensors import DType
 from pytest_meshnet.runtime.descriptor import load
@@ -105,3 +107,20 @@ def test_a_control_of_the_sideband_without_roles_is_refused(index_share):
             list(applicable(maker))
     finally:
         maker.model = told
+
+
+def test_the_oracle_is_asked_once_and_a_shorter_generation_is_the_same(index_share):
+    oracle, asked = index_share.oracle, []
+
+    def generate(prompt, count, *, chunk_tokens=None):
+        asked.append(count)
+        return oracle.generate(prompt, count, chunk_tokens=chunk_tokens)
+
+    prompt = tuple(range(9))
+    bench = replace(index_share, oracle=SimpleNamespace(generate=generate))
+    bench.expected(prompt, 8)
+    short = bench.expected(prompt, 3)
+    assert asked == [8]
+    found = compare(short, oracle.generate(prompt, 3))
+    assert found.identical
+    assert set(found.state_cosines) == set(oracle.generate(prompt, 3).states)
