@@ -204,3 +204,16 @@ def test_a_mutant_of_a_testee_is_killed_on_the_testee_and_one_of_the_suite_elsew
     assert bystanders(entry(of_testee), plan, ledger) == ["their other"]
     assert designated(entry("testee-without-rules"), plan, ledger) == ["theirs", "their other"]
     assert designated(entry("one-session"), plan, ledger) == []
+
+
+def test_a_suite_mutant_is_killed_beside_a_mutant_whose_tests_import_the_same_module() -> None:
+    module = "acceptance/parity/test_sensitivity.py"
+    tests = [
+        PlannedTest(f"{module}::{name}", ("PARITY-06",))
+        for name in (
+            "test_the_logit_error_stays_below_the_bound_calibrated_for_the_model",
+            "test_every_negative_control_exceeds_the_bound_that_honest_routes_keep",
+        )
+    ]
+    both = [entry("decode-shifted-by-one"), entry("only-tokens-count")]
+    assert [one.fate for one in bite(both, tests, 1)] == ["killed", "killed"]
