@@ -64,7 +64,7 @@ WHAT_TO_DO: Mapping[Code, str] = {
     Code.GPU_MISMATCH: "find out why the server runs on another GPU than the one it was given",
     Code.MODEL_REVISION_MISMATCH: "name the revision that the snapshot path holds",
     Code.MODEL_REPOSITORY_MISMATCH: "name the repository that the snapshot path holds",
-    Code.DIRTY_WORKING_TREE: "commit or remove the changed paths; leave the checkout alone in a run",
+    Code.DIRTY_WORKING_TREE: "commit or remove the changes, and leave the checkout alone in a run",
     Code.MISSING_REQUIRED: "say what is missing; see the options of the command",
     Code.GENERATION_FAILED: "read the server's log; there is no resume, run the campaign again",
     Code.SERVER_FAILED: "read the server's log; there is no resume, run the campaign again",
