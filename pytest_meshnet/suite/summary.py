@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_meshnet.ledger.requirements import Ledger, Requirement
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 MOST_NAMED = 4
 """How many failures of the same requirements are named beside the one that is explained."""
+
+_MOST_LISTED = 20
+"""How many requirements and tests are named behind one reason; of more only their groups are."""
 
 _EXPLAINED = (Status.ENGINE_ERROR, Status.FAILED, Status.KNOWN_FAILURE)
 _LISTED = (Status.NOT_RUN, Status.NOT_APPLICABLE)
@@ -204,7 +207,18 @@ def _write_reasons(reporter: pytest.TerminalReporter, judged: Iterable[Judgement
             )
     for (status, reason), names in reasons.items():
         first_line = reason.partition("\n")[0]
-        reporter.write_line(f"{status}: {first_line}: {', '.join(sorted(names))}", yellow=True)
+        told = ", ".join(_told(names))
+        reporter.write_line(f"{status}: {first_line}: {told}", yellow=True)
+
+
+def _told(names: Collection[str]) -> Iterable[str]:
+    """Every name, or how many there are of each group and file when nobody would read them all."""
+    if len(names) <= _MOST_LISTED:
+        return sorted(names)
+    counts = Counter(
+        name.partition("::")[0] if "::" in name else name.rpartition("-")[0] for name in names
+    )
+    return [f"{place} ({count})" for place, count in sorted(counts.items())]
 
 
 def _write_losses(

@@ -167,6 +167,15 @@ def test_a_deselected_test_is_not_run_and_says_so(suite):
     )
 
 
+def test_behind_a_reason_of_many_their_groups_are_counted(suite):
+    suite.module(SUITE)
+    tests = "\n".join(f"def test_more_{number}(): pass" for number in range(18))
+    suite.module(tests, "test_more", suite="acceptance")
+    suite.run("-k", "good").stdout.fnmatch_lines(
+        ["not-run: deselected: DECODE (2), WIRE (1), acceptance/test_more.py (18)"]
+    )
+
+
 @pytest.mark.parametrize("option", ["-q", "-qq", "--tb=no", "-rA", "-v"])
 def test_the_verdict_is_there_however_quiet_the_run_is(suite, option):
     suite.module(SUITE)
