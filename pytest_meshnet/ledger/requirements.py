@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -87,13 +88,8 @@ class Ledger:
         Raises LedgerError when the file is malformed, OSError when it cannot be read.
         """
         path = path or layout.folder("conformance") / "requirements.toml"
-        data = path.read_bytes()
         try:
-            document = tomllib.loads(data.decode())
-        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise LedgerError(f"{path}: {error}; expected a TOML ledger") from error
-        try:
-            return _from_document(document, hashlib.sha256(data).hexdigest())
+            return _read(path.read_bytes())
         except LedgerError as error:
             raise LedgerError(f"{path}: {error}") from None
 
@@ -154,6 +150,16 @@ def _belongs(requirement: Requirement, profile: str) -> bool:
     if profile == CORE_WIRE:
         return requirement.profile == "core" and requirement.group in CORE_WIRE_GROUPS
     return requirement.profile == profile
+
+
+@lru_cache(maxsize=4)
+def _read(data: bytes) -> Ledger:
+    """A process that runs many mutants, or judges many records, reads the same ledger each time."""
+    try:
+        document = tomllib.loads(data.decode())
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise LedgerError(f"{error}; expected a TOML ledger") from error
+    return _from_document(document, hashlib.sha256(data).hexdigest())
 
 
 def _from_document(document: Mapping[str, Any], digest: str) -> Ledger:

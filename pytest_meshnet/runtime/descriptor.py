@@ -7,6 +7,7 @@ import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -170,7 +171,12 @@ def _with_mutant(route: RouteSpec | None, extra: Command) -> RouteSpec | None:
 
 
 def _read(path: Path) -> Descriptor:
-    data = path.read_bytes()
+    return _parsed(path.read_bytes(), path, path.resolve().parent)
+
+
+@lru_cache(maxsize=4)
+def _parsed(data: bytes, path: Path, home: Path) -> Descriptor:
+    """One run asks for its descriptor several times, and a matrix of mutants for each of them."""
     try:
         document = tomllib.loads(data.decode())
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -180,7 +186,7 @@ def _read(path: Path) -> Descriptor:
     route = None
     if "route" in document:
         route = read_route(document["route"], model.layers if model else None, path)
-    oracle = read_oracle(document["oracle"], path.parent) if "oracle" in document else None
+    oracle = read_oracle(document["oracle"], home) if "oracle" in document else None
     return Descriptor(
         name=document["name"],
         vendor=document["vendor"],
@@ -193,7 +199,7 @@ def _read(path: Path) -> Descriptor:
         artifacts={one["name"]: one["sha256"] for one in document.get("artifacts", ())},
         publishes_prompts=document.get("evidence", {}).get("prompts", False),
         digest=hashlib.sha256(data).hexdigest(),
-        folder=path.resolve().parent,
+        folder=home,
         codec=_launch(document["codec"], "command") if "codec" in document else None,
         route=route,
         oracle=oracle,

@@ -171,7 +171,7 @@ def test_behind_a_reason_of_many_their_groups_are_counted(suite):
     suite.module(SUITE)
     tests = "\n".join(f"def test_more_{number}(): pass" for number in range(18))
     suite.module(tests, "test_more", suite="acceptance")
-    suite.run("-k", "good").stdout.fnmatch_lines(
+    suite.run("-k", "good", "conformance", "acceptance").stdout.fnmatch_lines(
         ["not-run: deselected: DECODE (2), WIRE (1), acceptance/test_more.py (18)"]
     )
 
