@@ -10,11 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.machines.exchange import Exchange
 from pytest_meshnet.protocol.tensors import DType, Tensor
 from pytest_meshnet.runtime.errors import Nonconformance
-from pytest_meshnet.runtime.results import rows_of
+from pytest_meshnet.runtime.results import LEAST_KEPT, is_eviction, rows_of
 from pytest_meshnet.runtime.session import Session
 from pytest_meshnet.runtime.shard import ShardUnderTest
 
@@ -23,9 +22,6 @@ if TYPE_CHECKING:
 
 MOST = 64
 """Sessions that a test opens at most."""
-
-LEAST = 2
-"""Sessions that keep their state whatever a Shard evicts: fewer could not take turns (KV-01)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +123,6 @@ class Player:
         return any(one.results for one in self._done)
 
 
-def is_eviction(exchange: Exchange) -> bool:
-    """Whether a unit was answered as by a Shard that dropped the state to make room."""
-    error = exchange.status.error if exchange.status is not None else None
-    missed = error is not None and error.code == pb.ERROR_CODE_CACHE_MISS
-    return missed and error is not None and error.actual_past_len == 0
-
-
 def still_holds(session: Session, token: Tensor) -> bool:
     """Whether the state is held: a step that expects too much is refused with the true length."""
     past_len = session.client.past_len
@@ -149,7 +138,7 @@ def players(
     with contextlib.ExitStack() as stack:
         sessions = [stack.enter_context(shard.session()) for _ in parts]
         yield [
-            Player(session, role, evictable=evictable and len(parts) > LEAST)
+            Player(session, role, evictable=evictable and len(parts) > LEAST_KEPT)
             for session, role in zip(sessions, parts, strict=True)
         ]
 
@@ -175,8 +164,8 @@ def check_alone(shard: ShardUnderTest, cast: Sequence[Player], what: str) -> Non
     Of an evicted session those it gave before are required, and two sessions must be left.
     """
     left = [one for one in cast if not one.evicted]
-    if len(left) < min(LEAST, len(cast)):
-        raise Nonconformance(f"at least {LEAST} sessions keep their state", f"{len(left)} do")
+    if len(left) < min(LEAST_KEPT, len(cast)):
+        raise Nonconformance(f"at least {LEAST_KEPT} sessions keep their state", f"{len(left)} do")
     for number, one in enumerate(cast):
         if one.evicted and not one.has_rows:
             continue

@@ -156,7 +156,7 @@ CONTROLS = (
         inside=True,
     ),
 )
-"""All of them. Those found on the float32 lane only are found by the error, not by the tokens."""
+"""All of them."""
 
 
 def applicable(maker: RouteMaker) -> Iterator[Control]:

@@ -34,6 +34,10 @@ class UnitRefused(Nonconformance):
     """A unit that was to be applied was refused, with a code that speaks about what it carried."""
 
 
+class Evicted(UnitRefused):
+    """A session's state was dropped to make room, as a Shard may that serves many (KV-07)."""
+
+
 class TargetLost(Exception):
     """The target went away in mid-run; nothing more can be tested in this process."""
 

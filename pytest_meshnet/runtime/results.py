@@ -21,6 +21,17 @@ def answer_line(exchange: Exchange) -> str:
     return describe(pb.SessionResponse(status=exchange.status)) if exchange.status else ""
 
 
+LEAST_KEPT = 2
+"""Sessions that keep their state whatever a Shard evicts: fewer could not take turns (KV-01)."""
+
+
+def is_eviction(exchange: Exchange) -> bool:
+    """Whether a unit was answered as by a Shard that dropped the state to make room."""
+    error = exchange.status.error if exchange.status is not None else None
+    missed = error is not None and error.code == pb.ERROR_CODE_CACHE_MISS
+    return missed and error is not None and error.actual_past_len == 0
+
+
 def rows_of(exchanges: Sequence[Exchange]) -> Rows:
     """The result rows of applied units, in order: [rows, width] in float32.
 

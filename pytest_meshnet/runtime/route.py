@@ -10,7 +10,9 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
+from pytest_meshnet.runtime.errors import Evicted, Nonconformance
 from pytest_meshnet.runtime.generation import Choice, Generation, greedy
+from pytest_meshnet.runtime.results import LEAST_KEPT
 from pytest_meshnet.runtime.route_session import Alteration, RouteLost, RouteSession, Seam, Step, T
 from pytest_meshnet.runtime.shard import ShardUnderTest
 from pytest_meshnet.runtime.target import Target
@@ -93,8 +95,26 @@ class Route:
         return side_by_side([step])[0]
 
     def generate_together(self, prompts: Sequence[Sequence[int]], count: int) -> list[Generation]:
-        """Do the same for several prompts at once: their units are under way side by side."""
-        return side_by_side([self.steps(prompt, count) for prompt in prompts])
+        """Do the same for several prompts at once: their units are under way side by side.
+
+        A Shard may keep fewer states than sessions, and always two (KV-07, KV-01): what it drops
+        of more is generated again when the others have ended.
+        """
+        steps = [self.steps(prompt, count) for prompt in prompts]
+        if len(prompts) <= LEAST_KEPT:
+            return side_by_side(steps)
+        made = side_by_side([_kept(step) for step in steps])
+        kept = sum(one is not None for one in made)
+        if kept < LEAST_KEPT:
+            raise Nonconformance(f"at least {LEAST_KEPT} sessions keep their state", f"{kept} do")
+        return [
+            one if one is not None else self._again(prompt, count)
+            for one, prompt in zip(made, prompts, strict=True)
+        ]
+
+    def _again(self, prompt: Sequence[int], count: int) -> Generation:
+        made = self.generate(prompt, count)
+        return replace(made, epochs=made.epochs + 1)
 
     def steps(
         self,
@@ -126,6 +146,14 @@ class Route:
         """End what was started."""
         for target in self.targets:
             target.close()
+
+
+def _kept(step: Step[T]) -> Step[T | None]:
+    """The same computation, whose result is None where a Shard dropped its state."""
+    try:
+        return (yield from step)
+    except Evicted:
+        return None
 
 
 def continued(

@@ -13,8 +13,9 @@ from pytest_meshnet.protocol.additions.sideband import INDICES
 from pytest_meshnet.protocol.generated import shard_runtime_pb2 as pb
 from pytest_meshnet.protocol.machines.exchange import Exchange
 from pytest_meshnet.protocol.tensors import DType, Tensor
-from pytest_meshnet.runtime.errors import Nonconformance, TargetLost
+from pytest_meshnet.runtime.errors import Evicted, Nonconformance, TargetLost
 from pytest_meshnet.runtime.generation import Choice, ShardWork, greedy
+from pytest_meshnet.runtime.results import is_eviction
 from pytest_meshnet.runtime.session import Session
 from pytest_meshnet.runtime.shard import ShardUnderTest
 
@@ -141,7 +142,7 @@ class RouteSession:
             for place, hop in enumerate(self._hops):
                 exchange = hop.session.send_unit(message(hop.session, seam))
                 yield
-                hop.session.applied(hop.session.wait(exchange))
+                _applied(hop.session, exchange)
                 if hop.beginning is None and exchange.ack is not None:
                     held = exchange.ack.cache_result.past_len
                     hop.beginning = held - exchange.token_count
@@ -193,6 +194,16 @@ class RouteSession:
     def work(self) -> tuple[ShardWork, ...]:
         """Return what each Shard reported, in the order of the route."""
         return tuple(hop.work() for hop in self._hops)
+
+
+def _applied(session: Session, exchange: Exchange) -> None:
+    """Wait until a unit was applied. Raises Evicted where its state had been dropped before."""
+    try:
+        session.applied(session.wait(exchange))
+    except Nonconformance as found:
+        if is_eviction(exchange):
+            raise Evicted(found.expected, found.actual) from found
+        raise
 
 
 def _token_ids(ids: Sequence[int]) -> Tensor:

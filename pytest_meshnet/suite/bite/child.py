@@ -8,6 +8,7 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -63,14 +64,19 @@ class Result:
 class _Plugin:
     """Chooses the tests of an order, brings them into its order, and keeps how each ended."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: Order, home: Path) -> None:
         self.order = order
+        self.modules = {home / test.partition("::")[0] for test in order.tests}
         self.place = {test: number for number, test in enumerate(order.tests)}
         self.endings: dict[str, Ending] = {}
         self.session: pytest.Session | None = None
 
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         self.session = session
+
+    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
+        is_other = collection_path.suffix == ".py" and collection_path not in self.modules
+        return True if is_other else None
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -111,8 +117,9 @@ class _Plugin:
 def _run(order: Order) -> Result:
     began = time.monotonic()
     home = layout.folder("conformance").parent
-    modules = dict.fromkeys(test.partition("::")[0] for test in order.tests)
-    plugin = _Plugin(order)
+    plugin = _Plugin(order, home)
+    # Of many modules by name pytest would read their folder once for each.
+    folders = sorted({module.parent for module in plugin.modules})
     code = pytest.main(
         [
             *own_configuration(),
@@ -122,11 +129,11 @@ def _run(order: Order) -> Result:
             f"--meshnet-transport={order.transport}",
             f"--meshnet-offer={order.offer}",
             *(f"--meshnet-profile={name}" for name in Ledger.load().profiles),
-            *(str(home / module) for module in modules),
+            *map(str, folders),
         ],
         [plugin],
     )
-    if code in (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR):
+    if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         raise RuntimeError(f"pytest ended with {code!r} on {order.mutant}")
     return Result(order.mutant, plugin.told(), time.monotonic() - began)
 

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, replace
 from tempfile import TemporaryDirectory
@@ -37,8 +37,8 @@ def bite(
 
     With `whole`, all of them run, and then every other test of its profile, in process with the
     small model; otherwise the first finding is enough. On a variant all tests of runtimes run, and
-    once more with zstd offered; without `whole` the quick ones, once. Results come as they are
-    ready. Raises RuntimeError when a child breaks.
+    the quick ones once more with zstd offered; without `whole` these alone, once. Results come as
+    they are ready. Raises RuntimeError when a child breaks.
     """
     ledger = Ledger.load()
     long = {one.test for one in tests if is_long(one, ledger)}
@@ -46,10 +46,10 @@ def bite(
     orders = {}
     for one in mutants:
         others = bystanders(one, tests, ledger) if whole or one.kind == "variant" else []
-        chosen = own[one.name]
-        if one.kind == "variant" and not whole:
-            chosen = [test for test in chosen if test not in long]
-        orders[one.name] = _orders(one, chosen, others, ledger, whole=whole)
+        if one.kind == "variant":
+            orders[one.name] = _of_variant(one, [*own[one.name], *others], long, whole=whole)
+        else:
+            orders[one.name] = _orders(one, own[one.name], others, ledger)
     tested = [one for one in mutants if own[one.name]]
     yield from (judged(one, [], (), 0.0) for one in mutants if not own[one.name])
     with TemporaryDirectory(prefix="meshnet-") as compiled, ThreadPoolExecutor(processes) as pool:
@@ -67,14 +67,20 @@ def bite(
                 yield judged(one, endings, own[one.name], seconds)
 
 
+def _of_variant(
+    variant: Entry, tests: Sequence[str], long: Collection[str], *, whole: bool
+) -> list[Order]:
+    quick = Order(
+        variant.name, "in-process", tuple(one for one in tests if one not in long), apart=True
+    )
+    # Once more with zstd offered, or one that compresses would do so in few tests.
+    return [replace(quick, tests=tuple(tests)), replace(quick, offer="zstd")] if whole else [quick]
+
+
 def _orders(
-    mutant: Entry, own: Sequence[str], others: Sequence[str], ledger: Ledger, *, whole: bool
+    mutant: Entry, own: Sequence[str], others: Sequence[str], ledger: Ledger
 ) -> list[Order]:
     """In process, where order is certain and a start costs nothing, unless a process is needed."""
-    if mutant.kind == "variant":
-        # Once more with zstd offered, or one that compresses would do so in few tests.
-        plain = Order(mutant.name, "in-process", (*own, *others), apart=True)
-        return [plain, replace(plain, offer="zstd")] if whole else [plain]
     if mutant.kind == "testee-variant":
         return [Order(mutant.name, "in-process", tuple(own))]
     # A suite mutant patches its process.

@@ -7,6 +7,7 @@ import pytest
 from pytest_meshnet.parity.metrics import compare
 from pytest_meshnet.protocol.tensors import DType
 from pytest_meshnet.reference.models import BUILT_IN, built_in
+from pytest_meshnet.reference.variants_limits import EvictsTheOldest
 from pytest_meshnet.runtime.errors import Nonconformance
 from pytest_meshnet.runtime.route import MAX_EPOCHS, Route
 from pytest_meshnet.runtime.route_session import RouteLost
@@ -43,6 +44,25 @@ def test_four_sessions_at_once_each_keep_their_bits():
     made = route_here("tiny-llama-small", [2]).generate_together(prompts, 8)
     for prompt, one in zip(prompts, made, strict=True):
         assert compare(one, _whole("tiny-llama-small", prompt, 8)).identical
+
+
+def test_a_state_that_was_dropped_for_others_is_made_again_when_they_have_ended():
+    prompts = [prompt_of("tiny-llama-small", 5 + number, number) for number in range(4)]
+    route = route_here("tiny-llama-small", [2], mutant="evicts-the-oldest")
+    made = route.generate_together(prompts, 8)
+    for prompt, one in zip(prompts, made, strict=True):
+        assert compare(one, _whole("tiny-llama-small", prompt, 8)).identical
+    assert [one.epochs for one in made] == [2, 2, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("sessions", "finding"), [(2, "CACHE_MISS"), (4, "at least 2 sessions keep their state")]
+)
+def test_two_sessions_keep_their_states_whatever_is_dropped(monkeypatch, sessions, finding):
+    monkeypatch.setattr(EvictsTheOldest, "KEPT", 1)
+    route = route_here("tiny-llama-small", [2], mutant="evicts-the-oldest")
+    with pytest.raises(Nonconformance, match=finding):
+        route.generate_together([prompt_of("tiny-llama-small", 5)] * sessions, 8)
 
 
 def test_work_is_counted_for_every_shard():
