@@ -139,6 +139,7 @@ class LlamaServer:
             except (OSError, HTTPException) as error:
                 seen = str(error)
             if self._binary is None:
+                # Of a server that runs already there is no process to wait for, only to ask again.
                 time.sleep(min(left, _PAUSE_SECONDS))
             elif (code := self._binary.code_within(min(left, _PAUSE_SECONDS))) is not None:
                 self._refuse(f"the llama-server ended with {code} at its start")

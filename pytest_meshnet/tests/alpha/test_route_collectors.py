@@ -94,9 +94,14 @@ def test_a_generation_is_timed_token_by_token(route: Route) -> None:
     assert 0 < found.longest_gap <= found.first_token + found.decode
 
 
-def test_a_loss_that_nobody_notices_is_told(route: Route) -> None:
+def without_a_loss(route: Route) -> dict[str, Any]:
+    """What the collector tells where the worker that it kills goes on."""
     survivor = SimpleNamespace(kill=lambda: None)
-    found = values(collectors.worker_loss(route, survivor, [1, 2, 3], 4))  # type: ignore[arg-type]
+    return values(collectors.worker_loss(route, survivor, [1, 2, 3], 4))  # type: ignore[arg-type]
+
+
+def test_a_loss_that_nobody_notices_is_told(route: Route) -> None:
+    found = without_a_loss(route)
     assert found["route_aborted"] is False
     assert (found["old_epoch"], found["new_epoch"], found["retry_first_position"]) == (1, 3, 0)
 
@@ -105,8 +110,7 @@ def test_a_retry_that_a_shard_does_not_begin_with_nothing_is_not_from_token_zero
     route: Route, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(RouteSession, "beginnings", lambda _: (0, 3))
-    survivor = SimpleNamespace(kill=lambda: None)
-    found = values(collectors.worker_loss(route, survivor, [1, 2, 3], 4))  # type: ignore[arg-type]
+    found = without_a_loss(route)
     assert found["retry_first_position"] == 3
     assert "retry_policy" not in found
 
@@ -115,8 +119,7 @@ def test_an_epoch_is_the_one_that_every_shard_accepted(
     route: Route, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(RouteSession, "epochs", lambda _: (1, 1))
-    survivor = SimpleNamespace(kill=lambda: None)
-    found = values(collectors.worker_loss(route, survivor, [1, 2, 3], 4))  # type: ignore[arg-type]
+    found = without_a_loss(route)
     assert (found["old_epoch"], found["new_epoch"]) == (1, 1)
     assert "retry_policy" not in found
 
